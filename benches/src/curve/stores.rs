@@ -15,7 +15,7 @@ pub(super) fn tools(options: MeasurementOptions) -> Vec<Point> {
     growing(options, &[1, 10, 100, 500, 1000], |fixture, have, want| {
         for tool in have..want {
             let tool = fixture.agent("tester").delegate(&format!("tool {tool}"));
-            tool.purpose("stand here").build().unwrap();
+            tool.purpose("fill the store").build().unwrap();
         }
     })
 }
@@ -35,7 +35,7 @@ pub(super) fn log(options: MeasurementOptions) -> Vec<Point> {
     })
 }
 
-/// The history is the agent's own, so it grows by its calls.
+/// Each agent has a history of its own, so calls of this one make it grow.
 pub(super) fn history(options: MeasurementOptions) -> Vec<Point> {
     let fixture = Fixture::new(options);
     let mut ours = fixture.warm_agent("tester");

@@ -14,6 +14,7 @@ mod filter;
 mod init;
 mod input;
 mod man;
+mod mcp;
 mod model;
 mod repl;
 mod sessions;
@@ -42,6 +43,7 @@ Examples:
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent model install                               a model on this machine: no key, no network
+  recurgent mcp add time -- uvx mcp-server-time         tools of a server for your programs
   recurgent trace list                                  the last calls, newest first
   recurgent trace show last                             what the last call did, and why
   recurgent usage --by day                              model calls made and avoided, tokens, money
@@ -81,6 +83,7 @@ enum Verb {
     Sessions(sessions::SessionsOptions),
     Env(env::EnvOptions),
     Model(model::ModelCommand),
+    Mcp(mcp::McpOptions),
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
     Usage(usage::UsageOptions),
@@ -121,6 +124,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Sessions(options) => options.run(),
         Verb::Env(options) => options.run(),
         Verb::Model(options) => options.run(),
+        Verb::Mcp(options) => options.run(),
         Verb::Watch(options) => options.run(),
         Verb::Trace(options) => options.run(),
         Verb::Usage(options) => options.run(),

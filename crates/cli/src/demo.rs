@@ -16,8 +16,8 @@ use recurgent::guest::interpreter::InterpreterVersion;
 use recurgent::observe::Observer;
 use recurgent::provider::Replay;
 use recurgent::{
-    Agent, AgentFault, Cancellation, FailureKind, Language, Outcome, ProgramFault, Runtime,
-    SetupFault,
+    Agent, AgentFault, Cancellation, Failure, FailureKind, Language, Outcome, ProgramFault,
+    Runtime, SetupFault,
 };
 use serde_json::Value;
 
@@ -79,6 +79,8 @@ pub(crate) enum DemoFault {
     Guest(String),
     /// An example of the tour cannot be taught.
     Example(String),
+    /// The model of a live tour does not answer.
+    NoModel(Box<Failure>),
     /// The user asked for the end.
     Interrupted,
     /// A call did not give what it must.
@@ -110,6 +112,7 @@ impl std::fmt::Display for DemoFault {
                 f,
                 "an example of the tour cannot be taught: {message}; try again with --fresh"
             ),
+            Self::NoModel(failure) => write!(f, "{}", failure.message),
             Self::Interrupted => {
                 f.write_str("interrupted; what is stored stays, so run the demo again to go on")
             }

@@ -62,6 +62,7 @@ impl Exit {
             | FailureKind::ResourceLimit(_)
             | FailureKind::InvalidCall
             | FailureKind::ContextConflict
+            | FailureKind::WorkspaceUnusable
             | FailureKind::ReplayDivergence
             | FailureKind::InvalidCode
             | FailureKind::InvalidDependencyManifest
@@ -76,6 +77,8 @@ impl Exit {
             | FailureKind::MissingCredentials
             | FailureKind::ServiceUnavailable
             | FailureKind::UnsupportedCapability
+            | FailureKind::ToolUnavailable
+            | FailureKind::ApprovalRequired
             | FailureKind::GuardrailRetryExhausted
             | FailureKind::OutcomeRepairRetryExhausted
             | FailureKind::Execution
@@ -83,6 +86,8 @@ impl Exit {
             | FailureKind::NonSerializableResult
             | FailureKind::ContractViolation
             | FailureKind::BudgetExceeded
+            | FailureKind::InferFailed
+            | FailureKind::LookBudgetSpent
             | FailureKind::Reported(_) => Self::Failed,
         }
     }
@@ -121,6 +126,12 @@ impl CommandFault {
         Self { exit, error_type, message: message.into(), as_json: false }
     }
 
+    /// The model that the command needs does not answer.
+    pub(crate) fn no_model(failure: &Failure) -> Self {
+        let provider = FailureKind::Provider.code();
+        Self::new(Exit::of_failure(failure), provider, failure.message.clone())
+    }
+
     /// The command line is not valid.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "usage", message)
@@ -146,7 +157,7 @@ impl CommandFault {
         Self::new(Exit::Failed, "failed", message)
     }
 
-    /// What was named does not exist.
+    /// The thing that was named does not exist.
     pub(crate) fn missing(message: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "not_found", message)
     }
@@ -202,7 +213,7 @@ impl From<SetupFault> for CommandFault {
             SetupFault::Config(fault) => fault.into(),
             SetupFault::Store(fault) => fault.into(),
             SetupFault::Provider(fault) => Self::setup(fault.to_string()),
-            SetupFault::Tools(_) => Self::setup(fault.to_string()),
+            SetupFault::Tools(_) | SetupFault::Toolbox(_) => Self::setup(fault.to_string()),
             SetupFault::Workers(_) => Self::unavailable(fault.to_string()),
         }
     }

@@ -1,7 +1,8 @@
-//! **Shows.** The `recurgent` binary: commands, and how what comes of them looks.
+//! **Shows.** The `recurgent` binary: commands, and the rendering of their results.
 
 mod command;
 mod demo;
+#[cfg(feature = "engine")]
 mod engine;
 mod exit;
 mod interrupt;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use recurgent::config::KEYS;
+use recurgent::provider::service_names;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -121,6 +122,11 @@ fn the_page_about_tools_is_true() {
 }
 
 #[test]
+fn the_page_about_language_work_is_true() {
+    assert!(check_document("docs/language-work.md") >= 3, "it shows something");
+}
+
+#[test]
 fn the_page_about_looking_at_calls_is_true() {
     assert!(check_document("docs/observability.md") >= 5, "it shows something");
 }
@@ -203,6 +209,11 @@ fn every_setting_is_documented_with_its_default() {
             _ => &default,
         };
         assert_eq!(shown, expected, "{}", key.name);
+        if key.name == "provider" {
+            let services = service_names();
+            let lacks = services.split(", ").find(|name| !row.contains(&format!("`{name}`")));
+            assert_eq!(lacks, None, "docs/configuration.md: a service that `provider` may name");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use lifecycle::draft::{Draft, DraftFault};
 use lifecycle::prompt::Prompt;
 use recurgent::Language;
 use recurgent::provider::{DraftRequest, Provider, Scripted};
+use serde_json::Value;
 
 use crate::program::ScriptedReply;
 use crate::scenario::{CallFilter, Scenario};
@@ -92,5 +93,18 @@ impl Provider for ScriptedModel {
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
         self.script.draft(prompt, request)
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.script.infer(prompt, schema, request)
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }

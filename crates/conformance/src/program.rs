@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lifecycle::draft::DraftFault;
+use lifecycle::outcome::FailureKind;
 use recurgent::Language;
 use serde_json::{Map, Value, json};
 
@@ -99,16 +100,18 @@ impl ScriptedReply {
     }
 }
 
-/// The provider fault of a name.
+/// The provider fault of a name: the code of the failure that it becomes.
 fn fault_named(name: &str) -> Result<DraftFault, String> {
     let words = || format!("scripted fault: {name}");
-    match name {
-        "provider" => Ok(DraftFault::Unavailable(words())),
-        "rate_limited" => Ok(DraftFault::RateLimited { message: words(), retry_after: None }),
-        "timeout" => Ok(DraftFault::TimedOut(CLAIMED_WAIT)),
-        "provider_auth" => Ok(DraftFault::Auth(words())),
-        "provider_refusal" => Ok(DraftFault::Refused(words())),
-        _ => Err(format!("unknown fault {name:?}")),
+    match FailureKind::of_code(name) {
+        Some(FailureKind::Provider) => Ok(DraftFault::Unavailable(words())),
+        Some(FailureKind::RateLimited) => {
+            Ok(DraftFault::RateLimited { message: words(), retry_after: None })
+        }
+        Some(FailureKind::Timeout(_)) => Ok(DraftFault::TimedOut(CLAIMED_WAIT)),
+        Some(FailureKind::ProviderAuth) => Ok(DraftFault::Auth(words())),
+        Some(FailureKind::ProviderRefusal) => Ok(DraftFault::Refused(words())),
+        None | Some(_) => Err(format!("unknown fault {name:?}")),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lifecycle::outcome::FailureKind;
 use recurgent::config::{AgentOverrides, Config};
 use recurgent::{
     Agent, AgentBuilder, AgentFault, Cancellation, Language, Outcome, PreparationTicket, Runtime,
@@ -309,7 +310,9 @@ impl ScenarioRun<'_> {
         }
         let outcome = match (called, &call.expected) {
             (Ok(outcome), _) => outcome.to_json(),
-            (Err(fault), Some(expected)) if expected.text("error_type") == Some("invalid_call") => {
+            (Err(fault), Some(expected))
+                if expected.text("error_type") == Some(FailureKind::InvalidCall.code()) =>
+            {
                 refused_as_outcome(&fault)
             }
             (Err(fault), _) => return Err(fault.into()),
@@ -344,10 +347,12 @@ impl ScenarioRun<'_> {
             program.reply(guest).ok_or_else(|| format!("{id} has no text in {guest}"))
         };
         let error = expected.text("error_type");
+        let kind = error.and_then(FailureKind::of_code);
         let reply = match (error, expected.text("status"), expected.fields.get("value")) {
-            (Some("invalid_code"), ..) => built_in("invalid_nil")?,
-            (Some("execution"), ..) | (None, Some("error"), _) => built_in("raise_boom")?,
-            (Some("budget_exceeded"), ..) => {
+            _ if kind == Some(&FailureKind::InvalidCode) => built_in("invalid_nil")?,
+            _ if kind == Some(&FailureKind::Execution) => built_in("raise_boom")?,
+            (None, Some("error"), _) => built_in("raise_boom")?,
+            _ if kind == Some(&FailureKind::BudgetExceeded) => {
                 let next = format!("{role}_next");
                 let back = ScriptedReply::code(&supplied::asking(guest, role, method));
                 self.model.add(&format!("{next}.{method}"), back);
@@ -450,7 +455,7 @@ fn refused_as_outcome(fault: &dyn Display) -> Value {
     json!({
         "status": "error",
         "value": null,
-        "error_type": "invalid_call",
+        "error_type": FailureKind::InvalidCall.code(),
         "error_message": fault.to_string(),
         "retriable": false,
         "metadata": Map::new(),

@@ -1,8 +1,10 @@
 //! What decides about an answer while it grows: whether the next token is sampled, text is forced, lines are taken
 //! back, or the answer ends.
 
+mod object;
 mod program;
 
+pub(crate) use object::ObjectGuide;
 pub(crate) use program::ProgramGuide;
 
 use crate::request::Form;
@@ -39,6 +41,8 @@ impl NextMove {
 pub(crate) enum Guide {
     /// Any text is right.
     Text,
+    /// One JSON object.
+    Object(ObjectGuide),
     /// A program.
     Program(ProgramGuide),
 }
@@ -47,6 +51,9 @@ impl Guide {
     pub(crate) fn new(form: &Form) -> Self {
         match form {
             Form::Text => Self::Text,
+            Form::Object { opening, value, closing } => {
+                Self::Object(ObjectGuide::new(opening, value, closing))
+            }
             Form::Program { language, head, method } => {
                 Self::Program(ProgramGuide::new(*language, head, method))
             }
@@ -56,7 +63,7 @@ impl Guide {
     /// The text that an answer begins with and that does not belong to it.
     pub(crate) fn opening(form: &Form) -> String {
         match form {
-            Form::Text => String::new(),
+            Form::Text | Form::Object { .. } => String::new(),
             Form::Program { language, .. } => format!("```{language}\n"),
         }
     }
@@ -65,6 +72,7 @@ impl Guide {
     pub(crate) fn next(&mut self, text: &str) -> NextMove {
         match self {
             Self::Text => NextMove::SAMPLE,
+            Self::Object(guide) => guide.next(text),
             Self::Program(guide) => guide.next(text),
         }
     }
@@ -73,6 +81,7 @@ impl Guide {
     pub(crate) fn at_end(&mut self, text: &str) -> NextMove {
         match self {
             Self::Text => NextMove::Stop { keep: text.len() },
+            Self::Object(guide) => guide.at_end(text),
             Self::Program(guide) => guide.at_end(text),
         }
     }
@@ -80,7 +89,7 @@ impl Guide {
     /// How much of the text will never be taken back.
     pub(crate) fn settled(&self, text: &str) -> usize {
         match self {
-            Self::Text => text.len(),
+            Self::Text | Self::Object(_) => text.len(),
             Self::Program(guide) => guide.settled(),
         }
     }
@@ -88,7 +97,7 @@ impl Guide {
     /// How much of the text belongs to the answer if it ends here, for whatever reason.
     pub(crate) fn kept(&self, text: &str) -> usize {
         match self {
-            Self::Text => text.len(),
+            Self::Text | Self::Object(_) => text.len(),
             Self::Program(guide) => guide.kept(text),
         }
     }
@@ -96,7 +105,7 @@ impl Guide {
     /// How much of a finished text is left without spaces that do not matter.
     pub(crate) fn trimmed(&self, text: &str) -> usize {
         match self {
-            Self::Text => text.len(),
+            Self::Text | Self::Object(_) => text.len(),
             Self::Program(_) => text.trim_end().len(),
         }
     }
@@ -104,7 +113,7 @@ impl Guide {
     /// Whether the text repeats itself in a way that this form never needs.
     pub(crate) fn repeats(&self, text: &str) -> bool {
         match self {
-            Self::Text => false,
+            Self::Text | Self::Object(_) => false,
             Self::Program(_) => program::repeats_a_line(text),
         }
     }

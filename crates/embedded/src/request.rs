@@ -75,6 +75,15 @@ impl GenerationRequest {
 pub enum Form {
     /// Any text.
     Text,
+    /// One JSON object around one value that the model writes.
+    Object {
+        /// How the object begins, such as `{"answer": `. It is forced.
+        opening: String,
+        /// How the value begins, such as `"`. It is forced too.
+        value: String,
+        /// How the object ends after the value, such as `}`.
+        closing: String,
+    },
     /// A program that defines one function. The answer is only its source, without a fence around it.
     Program {
         /// The language.

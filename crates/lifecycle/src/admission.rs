@@ -37,6 +37,8 @@ pub struct Incumbent {
     pub pinned: bool,
     /// Recorded calls that its successors must reproduce.
     pub cases: u32,
+    /// Whether a newer version that did not take over gave a value.
+    pub has_answered_trial: bool,
 }
 
 impl Incumbent {
@@ -61,6 +63,8 @@ pub enum Admission {
     /// It is kept, and does not take over: nothing shows that it keeps the incumbent's answers. It has side effects, so
     /// recorded calls cannot be tried on it; or it was written for a caller's arguments, and no calls are recorded.
     KeptUntried,
+    /// It is kept, and does not take over yet: a service may answer as the incumbent expects again.
+    KeptOnTrial,
     /// It is kept, and does not take over: a person rejected the same text before.
     KeptRejected,
 }
@@ -74,6 +78,7 @@ impl Admission {
             Self::KeptForPinned => "kept_for_pinned",
             Self::KeptForReusable => "kept_for_reusable",
             Self::KeptUntried => "kept_untried",
+            Self::KeptOnTrial => "kept_on_trial",
             Self::KeptRejected => "kept_rejected",
         }
     }
@@ -95,6 +100,12 @@ impl Applicant {
     fn widens(self) -> bool {
         self.trigger == Trigger::Widening
     }
+
+    /// Whether this many recorded calls are enough to show that it keeps the incumbent's answers. A caller's mistake says
+    /// nothing against the incumbent, so a program written because of one must reproduce a call.
+    pub(crate) fn is_shown_by(self, cases: u32) -> bool {
+        !self.widens() || cases > 0
+    }
 }
 
 /// **The admission table.** What becomes of a new program that worked in its own call.
@@ -107,8 +118,12 @@ pub fn admit(new: Applicant, incumbent: Option<Incumbent>) -> Admission {
         {
             Admission::KeptForReusable
         }
-        // A caller's mistake says nothing against the incumbent.
-        Some(incumbent) if new.widens() && incumbent.cases == 0 => Admission::KeptUntried,
+        Some(incumbent)
+            if new.trigger == Trigger::AnswerChanged && !incumbent.has_answered_trial =>
+        {
+            Admission::KeptOnTrial
+        }
+        Some(incumbent) if !new.is_shown_by(incumbent.cases) => Admission::KeptUntried,
         Some(incumbent) if !new.widens() && (incumbent.miss.is_some() || incumbent.cases == 0) => {
             Admission::TakesOver
         }
@@ -171,6 +186,7 @@ impl Observed {
                 Some(Self::of_error(&reported.clone().bounded().code))
             }
             ReportEnding::Raised { .. }
+            | ReportEnding::Looked(_)
             | ReportEnding::Malformed(_)
             | ReportEnding::Unserializable { .. }
             | ReportEnding::Exited { .. }

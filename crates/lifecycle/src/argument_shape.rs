@@ -94,9 +94,11 @@ impl ProvenShapes {
             let Inputs { args, kwargs, .. } = case.inputs.clone();
             ShapeDigest::of(&ArgumentShape::of(&Arguments { args, kwargs }).to_string())
         };
-        let shapes: BTreeSet<String> =
-            cases.iter().map(|case| shape(case).as_str().to_owned()).collect();
-        Self::stored(shapes.into_iter().take(Self::MAX).collect())
+        let mut shapes = Self::default();
+        for case in cases {
+            shapes.add(&shape(case));
+        }
+        shapes
     }
 }
 

@@ -101,14 +101,14 @@ pub struct TrackRecord {
 /// Digits of a digest that stand for a shape.
 const SHAPE_DIGITS: usize = 16;
 
-/// Stands for the shape of a call's arguments: the first digits of a digest, always as many.
+/// Stands for the shape of a call's arguments: a short digest, always as long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShapeDigest(String);
 
 impl ShapeDigest {
     /// The digest of a shape, given as text.
     pub fn of(shape: &str) -> Self {
-        Self(Checksum::of(shape).as_str().chars().rev().take(SHAPE_DIGITS).collect())
+        Self(Checksum::short_of(shape, SHAPE_DIGITS))
     }
 
     /// As kept in storage.
@@ -136,6 +136,13 @@ impl ProvenShapes {
     /// Whether nothing is known: it was stored before shapes were kept.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Adds a shape that the version was accepted with, unless it is there or [`Self::MAX`] others are.
+    pub fn add(&mut self, shape: &ShapeDigest) {
+        if !self.contains(shape) && self.0.len() < Self::MAX_CHARS {
+            self.0.push_str(shape.as_str());
+        }
     }
 
     /// Whether the version was accepted with this shape.
@@ -174,12 +181,14 @@ pub enum RunVerdict {
     Unsourced,
     /// It failed, and its repairs used up the call's second chances.
     Exhausted,
+    /// It could not use what arrived from outside: a fault of the world that passes, or a change it must follow.
+    Unread,
     /// It failed through a fault of the world.
     Excused,
 }
 
 impl RunVerdict {
-    const MARKED: [Self; 7] = [
+    const MARKED: [Self; 8] = [
         Self::Succeeded,
         Self::Answered,
         Self::Referred,
@@ -187,6 +196,7 @@ impl RunVerdict {
         Self::ContractBroken,
         Self::Unsourced,
         Self::Exhausted,
+        Self::Unread,
     ];
 
     /// Its letter in a [`Window`]; a fault of the world has none.
@@ -199,6 +209,7 @@ impl RunVerdict {
             Self::ContractBroken => Some('v'),
             Self::Unsourced => Some('p'),
             Self::Exhausted => Some('x'),
+            Self::Unread => Some('u'),
             Self::Excused => None,
         }
     }
@@ -212,7 +223,9 @@ impl RunVerdict {
     pub fn speaks_against(self) -> bool {
         match self {
             Self::Failed | Self::ContractBroken | Self::Unsourced | Self::Exhausted => true,
-            Self::Succeeded | Self::Answered | Self::Referred | Self::Excused => false,
+            Self::Succeeded | Self::Answered | Self::Referred | Self::Unread | Self::Excused => {
+                false
+            }
         }
     }
 }
@@ -225,23 +238,25 @@ pub enum Trigger {
     Fresh,
     /// The stored one failed and was repaired.
     Repair,
+    /// The stored one could not use what arrived from outside, several times in a row.
+    AnswerChanged,
     /// The stored one rejected arguments, and was written again so that it takes them.
     Widening,
     /// The stored one failed after its repairs were spent.
     Regeneration,
-    /// What was stored was made under another contract.
+    /// The stored program was made under another contract.
     ContractChanged,
-    /// What was stored was made for another guest surface.
+    /// The stored program was made for another guest surface.
     RuntimeChanged,
-    /// What was stored may not be reused.
+    /// The stored program may not be reused.
     NotCacheable,
-    /// The text of what was stored had changed.
+    /// The stored program's text had changed.
     ChecksumMismatch,
-    /// What was stored never worked.
+    /// The stored program never worked.
     NeverSucceeded,
-    /// What was stored fails more than it works.
+    /// The stored program fails more than it works.
     Degraded,
-    /// What was stored was rejected by a person.
+    /// The stored program was rejected by a person.
     Rejected,
     /// A person asked for another program than the stored one.
     Requested,
@@ -270,6 +285,7 @@ impl Trigger {
         match self {
             Self::Fresh => "fresh",
             Self::Repair => "repair",
+            Self::AnswerChanged => "answer_changed",
             Self::Widening => "widening",
             Self::Regeneration => "regeneration",
             Self::ContractChanged => "contract_changed",

@@ -8,11 +8,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::agreement::Agreement;
+use crate::artifact::RunVerdict;
 use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
 use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
+use crate::inference::InferenceRecord;
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
@@ -23,7 +25,7 @@ use feedback::{excerpt, message};
 pub use reason::{Budgets, Reason, ReasonClass, RetryLane, RetryRow, Stage, StoredNext};
 
 /// Where an attempt's program came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Storage.
     Artifact(Checksum),
@@ -35,6 +37,7 @@ pub enum Origin {
         number: u32,
     },
     /// A model.
+    #[default]
     Fresh,
 }
 
@@ -196,6 +199,10 @@ pub struct Attempt {
     pub result_from: Option<ResultFrom>,
     /// What it reached, as far as the runtime saw it.
     pub observed: Observation,
+    /// What its program asked a model.
+    pub inferences: Vec<InferenceRecord>,
+    /// What it says of a stored program whose accepted error is the world's fault; `None`: what its end says.
+    pub excused: Option<RunVerdict>,
     /// The calls by which it may have sent something that changes the outside; `None`: it sent nothing. Otherwise no
     /// attempt follows it.
     pub sent: Option<Vec<String>>,
@@ -224,6 +231,16 @@ impl Attempt {
         }
     }
 
+    /// Whether its stored program was rejected for something else than a fault of its own: arguments that it was not
+    /// written for, or a service that may have changed what it answers.
+    pub(crate) fn asks_for_more(&self) -> bool {
+        let reason = self.rejection.as_ref().map(|rejection| rejection.reason);
+        matches!(self.origin, Origin::Artifact(_))
+            && reason.is_some_and(|reason| {
+                reason.row().stored == StoredNext::Widen || reason == Reason::AnswerChanged
+            })
+    }
+
     /// When it was rejected. Cancellation and a spent allowance can end an attempt at any stage: the stage is how far
     /// the attempt came. A guardrail can reject a program before it runs, while it runs, or for its answer.
     pub fn failed_at(&self) -> Option<Stage> {
@@ -235,7 +252,10 @@ impl Attempt {
             let is_of_answer = rejection.violations.first().is_some_and(Violation::is_of_answer);
             return Some(if is_of_answer { Stage::Judgement } else { Stage::Execution });
         }
-        if !matches!(reason, Reason::Cancelled | Reason::AllowanceSpent) {
+        let is_anywhere = matches!(reason, Reason::Cancelled | Reason::AllowanceSpent);
+        // A program that asks a model can fail as asking for a program can.
+        let is_of_question = reason.stage() == Stage::Generation && self.worker.is_some();
+        if !is_anywhere && !is_of_question {
             return Some(reason.stage());
         }
         Some(match (&self.code, &self.worker) {
@@ -259,6 +279,9 @@ impl Attempt {
     pub fn rolled_back(&self, id: usize) -> Option<EventKind> {
         let rejection = self.rejection.as_ref()?;
         let violation = rejection.violations.first();
+        if rejection.reason == Reason::Looked {
+            return Some(EventKind::Looked { attempt: id, why: rejection.failure.message.clone() });
+        }
         Some(EventKind::RolledBack {
             attempt: id,
             stage: self.failed_at()?.name(),
@@ -362,6 +385,15 @@ fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
         (RetryLane::Outcome, _, _) => last.with("outcome_repair_attempts", retries),
         (RetryLane::Execution, _, _) => last.with("execution_repair_attempts", retries),
         (RetryLane::Generation, _, _) => last.with("generation_attempts", retries + 1),
+        (RetryLane::Look, _, _) => {
+            let message = format!(
+                "{} programs looked at data and none answered; describe the data in the purpose, or raise look_budget; \
+                 last: {}",
+                retries + 1,
+                last.message
+            );
+            Failure { message, ..last }.with("looks", retries + 1)
+        }
         (RetryLane::Transport, _, _) => last.with("transport_attempts", retries + 1),
     }
 }

@@ -4,6 +4,7 @@
 //! never from its message. What a program catches and reports itself is not blamed: it is an answer.
 
 mod classes;
+mod contact;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -11,12 +12,16 @@ mod tests;
 use crate::dialect::library::{FILES, NETWORK};
 use crate::dialect::{Inspection, Position};
 use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
+use crate::outside_tool::TOOL_ERROR;
 use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, CONVERSIONS, DENIED_ERRNO, EXISTENCE, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS,
-    MISTAKE, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
+    ARGUMENT, CONVERSIONS, CUT_OFF, DENIED_ERRNO, EXISTENCE, FILE, FILE_ERRNO, FORMAT, GROUP,
+    INVALID_CALLS, MISTAKE, REFUSED, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO,
+    TIMEOUT, VALUE,
 };
+pub(crate) use contact::failed_contact;
+use contact::is_passing;
 use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts, used_texts};
 
 /// The lowest HTTP status that is an error.
@@ -52,6 +57,8 @@ pub struct GrantedAccess {
     pub hosts: Option<Vec<String>>,
     /// Files and directories they may read or write.
     pub paths: Vec<String>,
+    /// Of these, the ones they may change.
+    pub writable: Vec<String>,
     /// Relative names by which they find some of these.
     pub names: Vec<String>,
     /// The directory that they run in, if it is not a scratch directory of their own.
@@ -65,12 +72,20 @@ pub struct Workspace {
     pub path: String,
     /// Whether programs may change it.
     pub writable: bool,
+    /// Whether programs run as another user than the one who grants it, as those of root do.
+    pub is_of_another_user: bool,
 }
 
 impl Default for GrantedAccess {
     /// No network and no files.
     fn default() -> Self {
-        Self { hosts: Some(Vec::new()), paths: Vec::new(), names: Vec::new(), workspace: None }
+        Self {
+            hosts: Some(Vec::new()),
+            paths: Vec::new(),
+            writable: Vec::new(),
+            names: Vec::new(),
+            workspace: None,
+        }
     }
 }
 
@@ -98,6 +113,11 @@ impl GrantedAccess {
     /// The granted file or directory that a path is, or is in.
     fn granted_path(&self, path: &str) -> Option<&str> {
         self.paths.iter().find(|granted| is_granted(path, granted)).map(String::as_str)
+    }
+
+    /// Whether a granted path may be changed.
+    fn may_change(&self, path: &str) -> bool {
+        self.writable.iter().any(|granted| is_granted(path, granted))
     }
 
     /// The workspace, if a path is in it. A relative path is.
@@ -135,6 +155,16 @@ pub enum Outside {
         granted_as: Option<String>,
         /// Whether it is in a workspace.
         in_workspace: bool,
+        /// Whether it may be read, and the program tried to change it.
+        is_change: bool,
+        /// The workspace, if programs may change it and its permissions shut out the user that they run as.
+        shut_out_of: Option<String>,
+    },
+    /// A service answered, and the stored program cannot use the answer: it may be a passing fault, or a change that the
+    /// program must follow.
+    Answer {
+        /// Its host, if the call or the program names one.
+        host: Option<String>,
     },
     /// Another agent's call failed.
     Agent,
@@ -156,6 +186,18 @@ pub enum Attribution {
     Caller,
     /// The program.
     Program,
+}
+
+impl Attribution {
+    /// The same of a service that answers, if it may be used at all.
+    fn of_answer(self) -> Self {
+        match self {
+            Self::World { outside: Outside::Service { host, .. }, granted: true, chosen } => {
+                Self::World { outside: Outside::Answer { host }, granted: true, chosen }
+            }
+            other @ (Self::World { .. } | Self::Caller | Self::Program) => other,
+        }
+    }
 }
 
 /// What is known when a program raises an exception.
@@ -241,7 +283,7 @@ impl ExceptionLink {
         self.class_chain.iter().any(|name| known.contains(&plain(name).as_str()))
     }
 
-    fn has_errno(&self, known: &[&str]) -> bool {
+    pub(crate) fn has_errno(&self, known: &[&str]) -> bool {
         self.errno.as_deref().is_some_and(|it| known.contains(&it))
     }
 
@@ -305,17 +347,21 @@ impl Incident<'_> {
         let suspected = self.failed_call.filter(|_| self.is_raised_on_purpose());
         if let Some(code) = link.failed_call.as_deref().or(suspected) {
             // Counted once, at the agent that failed; here only if the call itself was wrong.
-            let is_own = INVALID_CALLS.contains(&code);
+            // What an outside tool refuses was asked wrongly, unless such calls worked before.
+            let is_refused = code == TOOL_ERROR && self.proven != Some(true);
+            let is_own = INVALID_CALLS.contains(&code) || is_refused;
             let agent = Attribution::World { outside: Outside::Agent, granted: true, chosen: true };
             return if is_own { Attribution::Program } else { agent };
         }
         let uses_network = self.inspection.calls_any(NETWORK);
         // A server that closes a connection early; a program without network code read a file or its input to the end.
-        let is_cut_off = uses_network && link.path.is_none() && link.is_a(&["EOFError"]);
+        let is_cut_off = uses_network && link.path.is_none() && link.is_a(CUT_OFF);
         let is_late = uses_network && link.is_a(TIMEOUT);
         let is_service = link.is_a(SERVICE) || link.has_errno(SERVICE_ERRNO);
         if is_service || is_cut_off || is_late {
-            return self.service(link);
+            let found = self.service(link);
+            let is_refusal = self.proven == Some(true) && self.refuses_request(&found);
+            return if is_refusal { found.of_answer() } else { found };
         }
         let is_file = link.is_a(FILE) || link.has_errno(FILE_ERRNO);
         if is_file && link.path.is_some() {
@@ -327,8 +373,8 @@ impl Incident<'_> {
         if is_file {
             return self.file(link);
         }
-        if self.follows_answer(link) {
-            return self.service(link);
+        if let Some(found) = self.failed_contact(link).or_else(|| self.unread_answer(link)) {
+            return found;
         }
         if self.misses_file(link) {
             return self.file(link);
@@ -382,17 +428,38 @@ impl Incident<'_> {
         *agent_answered || !sources.is_empty() || unseen
     }
 
-    /// Whether the exception follows from what a service answered: an error that the program did not expect, or
-    /// something that it cannot read although it was accepted before. A new program may simply read it wrongly.
-    fn follows_answer(&self, link: &ExceptionLink) -> bool {
+    /// The failed contact with a service because of which the program gives up by itself, after it handled the failure.
+    fn failed_contact(&self, link: &ExceptionLink) -> Option<Attribution> {
+        let Self { request, inspection, access, observed, .. } = self;
+        let found = || failed_contact(request, inspection, access, observed, self.proven.is_none());
+        if self.gives_up(link) { found() } else { None }
+    }
+
+    /// The service whose answer the exception follows from: an error that the program did not expect, or something that
+    /// it cannot read although it was accepted before. A new program may simply read it wrongly.
+    fn unread_answer(&self, link: &ExceptionLink) -> Option<Attribution> {
         let is_format = link.is_a(FORMAT);
         let is_proven = self.proven == Some(true);
-        match self.facts.http_status {
+        let follows = match self.facts.http_status {
             _ if link.is_mistake() => false,
             Some(ERROR_STATUS..) => is_format || is_proven || !link.is_data_error(),
             // Not every guest knows the status of a success, so it says nothing.
             Some(_) | None => is_format && is_proven && self.has_fetched(),
-        }
+        };
+        let found = follows.then(|| self.service(link))?;
+        let may_have_changed = match self.facts.http_status {
+            Some(ERROR_STATUS..) => self.refuses_request(&found),
+            Some(_) | None => !self.observed.has_passing_failure(),
+        };
+        Some(if is_proven && may_have_changed { found.of_answer() } else { found })
+    }
+
+    /// Whether a service that the program chose says that the request will not do. One that the call names may say so
+    /// of what the caller asks for.
+    fn refuses_request(&self, found: &Attribution) -> bool {
+        let status = self.facts.http_status;
+        matches!(found, Attribution::World { chosen: true, .. })
+            && status.is_some_and(|status| status >= ERROR_STATUS && !is_passing(status))
     }
 
     /// Whether the program itself reached a host; where connections are not seen, its text decides.
@@ -416,14 +483,20 @@ impl Incident<'_> {
         let is_lost = |path: &str| !path.starts_with('/') && !self.access.is_reachable(path);
         let granted_as = found.filter(|_| path.as_deref().is_some_and(is_lost)).map(str::to_owned);
         let workspace = path.as_deref().and_then(|path| self.access.workspace_of(path));
-        // What exists in a workspace can be read, so a refusal is one to change it.
-        let is_refused = link.has_errno(REFUSED_ERRNO);
+        // Every file of a workspace can be read, so a refusal is one to change it.
+        let is_refused = link.has_errno(REFUSED_ERRNO) || link.is_a(REFUSED);
+        let is_change = is_refused
+            && found.is_some()
+            && path.as_deref().is_some_and(|path| !self.access.may_change(path));
         let granted = match workspace {
             Some(workspace) => workspace.writable || !is_refused,
-            None => found.is_some(),
+            None => found.is_some() && !is_change,
         };
         let in_workspace = workspace.is_some();
-        let outside = Outside::File { path, granted_as, in_workspace };
+        let shut_out_of = workspace
+            .filter(|workspace| is_refused && workspace.writable && workspace.is_of_another_user)
+            .map(|workspace| workspace.path.clone());
+        let outside = Outside::File { path, granted_as, in_workspace, is_change, shut_out_of };
         Attribution::World { outside, granted, chosen }
     }
 }
@@ -442,7 +515,16 @@ fn service(
     access: &GrantedAccess,
     is_denied: bool,
 ) -> Attribution {
-    let (endpoint, chosen) = named_service(request, inspection);
+    service_at(named_service(request, inspection), request, access, is_denied)
+}
+
+/// A service that could not be used, and whether the program chose it.
+fn service_at(
+    (endpoint, chosen): (Option<Endpoint>, bool),
+    request: &CallRequest,
+    access: &GrantedAccess,
+    is_denied: bool,
+) -> Attribution {
     let host = endpoint.as_ref().map(|it| it.host.clone());
     let named_port = endpoint.and_then(|it| it.port);
     let is_refused = is_denied && access.hosts.is_some();

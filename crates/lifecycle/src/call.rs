@@ -44,6 +44,7 @@ use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
+use crate::inference::KeptAnswer;
 use crate::judgement::{
     guardrails_broken, invalid_payload, malformed, permitted_packages, unfit_arguments,
     unfit_signature,
@@ -56,7 +57,7 @@ use crate::select::{Miss, degraded, select};
 use crate::settlement::{Accepted, Receipt};
 use crate::standing::StandingMode;
 
-pub use commit::{Commit, Settled};
+pub use commit::{Commit, NotCopied, Settled};
 pub use generate::Generate;
 pub use prepare::{Execute, Prepare};
 pub use rehearse::{RehearsalRun, Rehearse};
@@ -121,7 +122,7 @@ impl Default for Policy {
 pub struct Memory {
     /// Programs stored for this role, method and language.
     pub artifacts: Vec<Artifact>,
-    /// The last call of this role and method on the same trace, for a call at the root.
+    /// The last call of this role and method in the same session, or else on the same trace; for a call at the root.
     pub earlier: Option<PatternEvent>,
     /// What was read of these programs before.
     pub inspection_cache: Vec<CachedInspection>,
@@ -213,6 +214,10 @@ struct Call {
     rejected: Vec<PersonRejection>,
     usage: Usage,
     model_calls: u32,
+    /// New answers of a model to questions of its programs.
+    answers: Vec<KeptAnswer>,
+    /// Values that its programs looked at, as the next prompts show them.
+    looks: Vec<Value>,
 }
 
 /// Ends a call before it begins: its agent is not ready.
@@ -292,6 +297,8 @@ impl Call {
             earlier: None,
             rejected: Vec::new(),
             usage: Usage::default(),
+            answers: Vec::new(),
+            looks: Vec::new(),
             model_calls: 0,
         }
     }
@@ -308,8 +315,14 @@ impl Call {
     ) -> Step {
         let origin = Origin::Artifact(artifact.checksum);
         let proven = Some(artifact.track_record.shapes.prove(&self.request));
-        let mut pending =
-            PendingAttempt { origin, proven, last_resort, ..PendingAttempt::default() };
+        let suggests_change = artifact.track_record.recent.suggests_change();
+        let mut pending = PendingAttempt {
+            origin,
+            proven,
+            suggests_change,
+            last_resort,
+            ..PendingAttempt::default()
+        };
         pending.packages.declared = Some(artifact.manifest.to_json());
         match artifact.manifest.readmitted(artifact.language) {
             Ok(manifest) => {

@@ -4,7 +4,7 @@
 //! listed values, is shorthand for those, or is a JSON Schema. `purpose`, `acceptance`, `failure_policy` and a
 //! deliverable in prose are intent, shown to the model and never evaluated. No status is read, no value is rewritten.
 //!
-//! What is not understood in a person's contract is an error with a suggestion ([`Contract::compose`]). In a program's,
+//! A clause of a person's contract that is not understood is an error with a suggestion ([`Contract::compose`]). In a program's,
 //! an imported or a recorded one it is kept as intent, with a note ([`Contract::compose_tolerant`]).
 #![expect(
     clippy::result_large_err,
@@ -319,7 +319,7 @@ impl Contract {
 
     /// Whether the value of an ok outcome is what the contract asks for.
     ///
-    /// What is not understood is not enforced: a success is refused only for what a contract plainly says.
+    /// A clause that is not understood is not enforced: a success is refused only for what a contract plainly says.
     pub fn judge(
         &self,
         args: &[Value],
@@ -407,6 +407,47 @@ fn examples(given: Option<&Value>) -> Result<Vec<Value>, ContractFault> {
 pub const FIELDS: [&str; 6] =
     ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature", "examples"];
 
+/// What an answer must be: a deliverable by itself, as [`Contract::compose`] reads it.
+pub(crate) struct AnswerTerms {
+    given: Value,
+    json_schema: Value,
+    terms: Terms,
+}
+
+impl AnswerTerms {
+    /// `None` for prose.
+    pub(crate) fn parse(given: &Value) -> Result<Option<Self>, ContractFault> {
+        let Some(terms) = Terms::parse(given)? else { return Ok(None) };
+        let written = deliverable::written_out(given)?.unwrap_or_default();
+        let json_schema = match self::given(&written, "schema") {
+            Some(schema) => schema.clone(),
+            None => deliverable::json_schema(&written),
+        };
+        Ok(Some(Self { given: given.clone(), json_schema, terms }))
+    }
+
+    /// As it was given.
+    pub(crate) fn given(&self) -> &Value {
+        &self.given
+    }
+
+    /// The same as JSON Schema.
+    pub(crate) fn json_schema(&self) -> Value {
+        self.json_schema.clone()
+    }
+
+    /// Whether an answer keeps to it.
+    pub(crate) fn judge(&self, answer: &Value) -> Result<(), Breach> {
+        self.terms.judge(answer)
+    }
+}
+
+impl fmt::Debug for AnswerTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnswerTerms").field(&self.given).finish()
+    }
+}
+
 /// The enforceable part of a deliverable.
 struct Terms {
     constraint: Constraint,
@@ -423,7 +464,9 @@ impl Terms {
         let constraint = Constraint::parse(&object, "deliverable")?;
         let mut schemas = Vec::new();
         if let Some(schema) = given(&object, "schema") {
-            schemas.push(Schema::parse(schema, "deliverable.schema")?);
+            const AT: &str = "deliverable.schema";
+            deliverable::refuse_misspelt_words(schema, AT)?;
+            schemas.push(Schema::parse(schema, AT)?);
         }
         if deliverable::uses_schema_words(&object) {
             schemas.push(Schema::parse(&deliverable::json_schema(&object), "deliverable")?);
@@ -459,7 +502,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Walks with its own stack: what it measures must not overflow ours.
-fn deeper_than(value: &Value, limit: usize) -> bool {
+pub(crate) fn deeper_than(value: &Value, limit: usize) -> bool {
     let mut waiting = vec![(value, 0)];
     while let Some((value, depth)) = waiting.pop() {
         if depth > limit {
@@ -472,6 +515,17 @@ fn deeper_than(value: &Value, limit: usize) -> bool {
         }
     }
     false
+}
+
+/// Why a value does not keep to a JSON Schema; `None`: it does.
+pub(crate) fn schema_breach(
+    schema: &Value,
+    value: &Value,
+) -> Result<Option<Breach>, ContractFault> {
+    if deeper_than(schema, MAX_DEPTH) {
+        return Err(ContractFault::TooDeep { path: "schema".to_owned() });
+    }
+    Ok(Schema::parse(schema, "schema")?.check(value).err())
 }
 
 /// JSON without spaces, keys sorted at every level. Walks with its own stack, like [`deeper_than`].

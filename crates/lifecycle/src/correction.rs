@@ -16,11 +16,13 @@ use unicode_normalization::UnicodeNormalization;
 use self::comparison::CallPair;
 use crate::pattern::PatternEvent;
 use crate::redact::{REDACTED, names_a_secret, redacted, redacted_text};
-use crate::request::Arguments;
+use crate::request::{Arguments, CallRequest};
 use crate::standing::share;
 
 /// Longest time between an answer and the question that corrects it.
 pub const REASK_WINDOW_MS: u64 = 180_000;
+/// How many of the latest calls of a role are searched for the one that a new call corrects.
+pub const MAX_REASK_DISTANCE: usize = 16;
 /// The wire name of a correction that follows soon after an answer (`user_correction_signal`).
 const SIGNAL: &str = "temporal_reask";
 /// Words kept of one call's arguments.
@@ -151,6 +153,11 @@ pub fn values(arguments: &Arguments) -> BTreeMap<String, Value> {
         (name, if is_kept { value.clone() } else { Value::Null })
     });
     small.take(MAX_ARGUMENTS).collect()
+}
+
+/// Whether a call may correct an earlier one: only people correct, and only they make calls at the root.
+pub fn may_correct(request: &CallRequest) -> bool {
+    request.lineage.depth() == 0
 }
 
 /// Whether `current`, asked at `asked_at_ms`, corrects the answer to `earlier`, which was given in the same session.

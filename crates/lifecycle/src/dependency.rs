@@ -111,7 +111,7 @@ pub struct DependencyManifest {
     notes: Vec<String>,
 }
 
-/// What was dropped on the way does not make two manifests differ.
+/// Entries that were dropped on the way do not make two manifests differ.
 impl PartialEq for DependencyManifest {
     fn eq(&self, other: &Self) -> bool {
         self.dependencies == other.dependencies

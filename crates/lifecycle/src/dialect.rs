@@ -265,6 +265,12 @@ impl Inspection {
         self.literals.iter().any(|literal| literal.value == text)
     }
 
+    /// Whether it looks at its data: it calls `look` and does not define it.
+    pub fn looks(&self) -> bool {
+        let is_it = |call: &Call| call.receiver.is_none() && call.name == "look";
+        self.calls.iter().any(is_it) && !self.definitions.iter().any(|it| it.name == "look")
+    }
+
     /// The agents asked for by a constant name: `tool("x")`, `delegate("x")`, `Agent.for("x")`.
     pub fn agents(&self) -> impl Iterator<Item = (&str, Position)> {
         self.calls

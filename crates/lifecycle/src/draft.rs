@@ -14,6 +14,7 @@ use crate::dependency::imported_packages;
 use crate::dialect::{self, Language};
 use crate::outcome::{Failure, FailureKind, Waited};
 
+pub(crate) use salvage::object_in as salvage_object;
 pub use salvage::salvage;
 
 /// What a model answered: a payload not yet believed.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::outcome::Outcome;
+use crate::outside_tool::OutsideCall;
 use crate::request::{CallId, CallRequest, TraceId};
 
 /// The call an event is about.
@@ -42,8 +45,9 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// How far a model is with an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a model is with an answer. The engine of the embedded model also writes it, as `specs/engine-protocol.md` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ModelProgress {
     /// It answers this many earlier requests first.
@@ -106,6 +110,25 @@ pub enum EventKind {
         /// Its text.
         code: String,
     },
+    /// The program calls a tool from outside.
+    CallingOutside {
+        /// `tool.method`.
+        name: String,
+        /// Its arguments, as a short text.
+        arguments: String,
+    },
+    /// A call of a tool from outside ended.
+    CalledOutside {
+        /// Which, and how.
+        call: OutsideCall,
+    },
+    /// A program asks a model about data.
+    Inferring {
+        /// The beginning of what it asks.
+        instruction: String,
+        /// Items asked about in this request.
+        items: usize,
+    },
     /// What the program of an attempt printed, once it ended.
     Printed {
         /// Which attempt, from 1.
@@ -114,6 +137,14 @@ pub enum EventKind {
         stdout: String,
         /// Its standard error.
         stderr: String,
+    },
+    /// A program looked at a value: its attempt left nothing behind, and the next program is written with the value in
+    /// sight.
+    Looked {
+        /// Which attempt, from 1.
+        attempt: usize,
+        /// What it wants to know.
+        why: String,
     },
     /// An attempt was rejected and left nothing behind.
     RolledBack {
@@ -131,7 +162,7 @@ pub enum EventKind {
     /// The call ended.
     Ended {
         /// How.
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         /// Whether a stored program answered.
         from_storage: bool,
         /// Model calls this call made itself.

@@ -21,6 +21,11 @@ const TOLERANCE: f64 = 1e-9;
 /// The fields of an example, as JSON.
 const FIELDS: [&str; 6] = ["args", "kwargs", "context", "value", "error_type", "not_value"];
 
+/// Whether a method that has examples of `others` other calls may get one more.
+pub fn has_room(others: usize) -> bool {
+    others < MAX_EXAMPLES
+}
+
 /// One call, and what must, or must not, come of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {

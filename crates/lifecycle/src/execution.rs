@@ -10,6 +10,8 @@ use crate::dependency::DependencyManifest;
 use crate::dialect::{Position, SyntaxFault};
 use crate::draft::SpentAllowance;
 use crate::guardrail::Violation;
+use crate::inference::Inferred;
+use crate::look::Look;
 use crate::outcome::{EndedBy, Failure, FailureKind, Limit, Reported, Waited};
 use crate::program::VettedProgram;
 use crate::provenance::Observation;
@@ -91,7 +93,7 @@ pub enum EnvironmentFault {
     Unresolvable(Box<Failure>),
     /// A package could not be fetched or built.
     InstallFailed(Box<Failure>),
-    /// What was installed cannot be loaded.
+    /// An installed package cannot be loaded.
     ActivationFailed(Box<Failure>),
     /// A source did not answer: no program is at fault.
     SourceUnreachable(Box<Failure>),
@@ -178,8 +180,10 @@ pub struct Report {
     pub forged: Vec<Tool>,
     /// Guardrails it broke while asking the host.
     pub violations: Vec<Violation>,
-    /// The error type of its last call of another agent, if that call failed.
-    pub failed_call: Option<String>,
+    /// How its last call of another agent failed, if it did.
+    pub failed_call: Option<Failure>,
+    /// What it asked a model.
+    pub inferred: Inferred,
     /// What it printed.
     pub output: Output,
     /// What it reached.
@@ -262,6 +266,8 @@ pub enum ReportEnding {
         /// What was found there.
         message: String,
     },
+    /// It looked at a value: the model is shown it and writes the next program.
+    Looked(Box<Look>),
     /// It called exit.
     Exited {
         /// With this status.
@@ -373,90 +379,27 @@ pub struct FailedRun {
     pub worker: Box<WorkerTrace>,
     /// What it reached.
     pub observed: Box<Observation>,
+    /// What it asked a model.
+    pub inferred: Box<Inferred>,
 }
-
-impl Report {
-    /// Whether a damaged environment may be the cause: the program raised, in an environment that was built earlier. One
-    /// that reached something is not run again.
-    pub fn may_show_damage(&self, environment: &Environment) -> bool {
-        environment.cache_hit
-            && matches!(self.ending, ReportEnding::Raised { .. })
-            && self.observed.reached_nothing()
-    }
-
-    /// The same run as one that its environment prevented: files of it are damaged.
-    pub fn into_failed_activation(self) -> FailedRun {
-        let message = if let ReportEnding::Raised { class, message, .. } = self.ending {
-            format!("the program raised {class}: {message}")
-        } else {
-            "the program failed".to_owned()
-        };
-        FailedRun {
-            fault: WorkerFault::ActivationFailed(Box::new(not_activated(message))),
-            output: Box::new(self.output),
-            worker: Box::new(self.worker),
-            observed: Box::new(self.observed),
-        }
-    }
-}
-
-fn not_activated(message: String) -> Failure {
-    Failure::new(FailureKind::DependencyActivationFailed, message).with("stage", "activate")
-}
-
-/// Signals that end a program which executes damaged code or reads beyond the end of a mapped file.
-const SIGNALS_OF_DAMAGE: [&str; 6] =
-    ["SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE", "SIGTRAP"];
 
 impl FailedRun {
     /// A run that did not start, so that it reached nothing.
     pub fn not_started(fault: WorkerFault) -> Self {
         Self { observed: Box::new(Observation::of_no_network()), ..fault.into() }
     }
-
-    /// Whether the environment is damaged: it was built earlier and cannot be activated any more.
-    pub fn shows_damage(&self, environment: &Environment) -> bool {
-        environment.cache_hit && matches!(self.fault, WorkerFault::ActivationFailed(_))
-    }
-
-    /// Whether damaged files of the environment may be the cause: a signal ended the program, as it does when a shared
-    /// library is damaged, in an environment that was built earlier. One that reached something is not run again.
-    pub fn may_show_damage(&self, environment: &Environment) -> bool {
-        let signal = self.worker.signal.as_deref();
-        environment.cache_hit
-            && signal.is_some_and(|signal| SIGNALS_OF_DAMAGE.contains(&signal))
-            && self.observed.reached_nothing()
-    }
-
-    /// The same run, if the damaged environment could not be built again either.
-    #[must_use]
-    pub fn with_failed_rebuild(self, unbuilt: FailedPreparation) -> Self {
-        let failure = match self.fault {
-            WorkerFault::ActivationFailed(failure) => *failure,
-            WorkerFault::Crashed { detail, .. } | WorkerFault::Limited(_, detail) => {
-                not_activated(detail)
-            }
-            fault @ (WorkerFault::TimedOut(_)
-            | WorkerFault::ServiceSilent { .. }
-            | WorkerFault::Unavailable(_)
-            | WorkerFault::AllowanceSpent(_)
-            | WorkerFault::Uncontained(_)
-            | WorkerFault::Cancelled) => return Self { fault, ..self },
-        };
-        let why = unbuilt.fault.into_failure().message;
-        let message = format!(
-            "{}; the environment is damaged and cannot be built again: {why}",
-            failure.message
-        );
-        let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..failure }));
-        Self { fault, ..self }
-    }
 }
 
 impl From<WorkerFault> for FailedRun {
     /// A run of which nothing is known, not even what it reached.
     fn from(fault: WorkerFault) -> Self {
-        Self { fault, output: Box::default(), worker: Box::default(), observed: Box::default() }
+        Self {
+            fault,
+            output: Box::default(),
+            worker: Box::default(),
+            observed: Box::default(),
+            inferred: Box::default(),
+        }
     }
 }
 
@@ -500,6 +443,8 @@ pub enum WorkerFault {
     AllowanceSpent(Box<SpentAllowance>),
     /// The required sandbox tier could not be reached.
     Uncontained(String),
+    /// The workspace that it may change could not be used.
+    NoWorkspace(String),
     /// The caller cancelled.
     Cancelled,
 }
@@ -537,6 +482,9 @@ impl WorkerFault {
             Self::AllowanceSpent(spent) => (Reason::AllowanceSpent, spent.failure()),
             Self::Uncontained(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::SandboxUnavailable, message))
+            }
+            Self::NoWorkspace(message) => {
+                (Reason::GuestMissing, Failure::new(FailureKind::WorkspaceUnusable, message))
             }
             Self::Cancelled => {
                 (Reason::Cancelled, Failure::new(FailureKind::Cancelled, "the call was cancelled"))

@@ -462,6 +462,8 @@ pub enum Cacheability {
     StableMethodDefault,
     /// It was advised to change and did not.
     AdviceIgnored,
+    /// It looks at its data before it answers.
+    Looks,
 }
 
 impl Cacheability {
@@ -479,6 +481,7 @@ impl Cacheability {
             Self::DelegatedContractTool => "delegated_contract_tool",
             Self::StableMethodDefault => "stable_method_default",
             Self::AdviceIgnored => "advice_ignored",
+            Self::Looks => "looks",
         }
     }
 }
@@ -506,6 +509,8 @@ pub fn cacheability(
     let ignores_inputs = input.has_inputs() && !reads_inputs;
     if is_dynamic(input.method) {
         Cacheability::DynamicDispatchMethod
+    } else if input.inspection.looks() {
+        Cacheability::Looks
     } else if input_baked_code::baked_literal(input).is_some() {
         Cacheability::InputBakedCode
     } else if ignores_inputs {

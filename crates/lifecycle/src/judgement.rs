@@ -1,9 +1,15 @@
 //! Judgement: accepts what a program reported, or names the reason for which it is rejected.
 
+mod outside;
+
+use outside::{outside_failure, read_grant, rename_advice};
 use serde_json::{Value, json};
 
+use crate::artifact::RunVerdict;
 use crate::attempt::{Reason, Rejection};
-use crate::blame::{Attribution, Blame, GrantedAccess, Incident, Outside, attribute, awaited_host};
+use crate::blame::{
+    Attribution, Blame, GrantedAccess, Incident, Outside, attribute, awaited_host, failed_contact,
+};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::{
@@ -13,6 +19,7 @@ use crate::dialect::{
 use crate::excerpt::shortened;
 use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};
 use crate::guardrail::{GuardrailPolicy, Severity, ValueInput, Violation, examine_value};
+use crate::inference::FailedInference;
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::provenance::Observation;
@@ -27,10 +34,14 @@ pub(crate) struct JudgementInputs<'a> {
     pub(crate) guardrails: &'a GuardrailPolicy,
     pub(crate) program: &'a VettedProgram,
     pub(crate) access: &'a GrantedAccess,
-    /// The error type of the program's last call of another agent, if that call failed.
-    pub(crate) failed_call: Option<&'a str>,
+    /// How the program's last call of another agent failed, if it did.
+    pub(crate) failed_call: Option<&'a Failure>,
+    /// Its last question to a model, if it was not answered.
+    pub(crate) failed_inference: Option<&'a FailedInference>,
     /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
     pub(crate) proven: Option<bool>,
+    /// Whether the stored program could not use what arrived from outside in its last calls either.
+    pub(crate) suggests_change: bool,
     pub(crate) observed: &'a Observation,
     /// A file that the call names and that the program cannot see.
     pub(crate) unseen_file: Option<&'a str>,
@@ -57,21 +68,12 @@ pub(crate) fn judge(
         }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported.bounded());
-            let unseen = inputs.unseen_file;
-            // No other program could see the file either.
-            let again = kind.retriable() && kind.cause() != Cause::Extrinsic && unseen.is_none();
-            let failure = Failure { kind, message, metadata };
-            let failure = match unseen {
-                Some(path) if !failure.metadata.contains_key("grant") => {
-                    failure.with("grant", read_grant(path))
-                }
-                Some(_) | None => failure,
-            };
-            if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
+            judge_reported(inputs, Failure { kind, message, metadata })
         }
         ReportEnding::Raised { class, message, location, facts } => {
             Err(Box::new(raised(inputs, &class, &message, location, &facts)))
         }
+        ReportEnding::Looked(look) => Err(Box::new(look.rejection())),
         ReportEnding::Malformed(fault) => Err(Box::new(malformed(&fault))),
         ReportEnding::Unserializable { path, message } => reject(
             Reason::Unserializable,
@@ -93,6 +95,73 @@ pub(crate) fn judge(
     }
 }
 
+/// An error of the program's own is its answer, unless it says that another try may help and nothing outside is known
+/// to be the reason.
+fn judge_reported(
+    inputs: &JudgementInputs<'_>,
+    failure: Failure,
+) -> Result<Result<Value, Failure>, Box<Rejection>> {
+    let may_be_repaired = failure.kind.retriable() && failure.kind.cause() != Cause::Extrinsic;
+    if let Some(path) = inputs.unseen_file {
+        // No other program could see the file either.
+        return Ok(Err(failure.with_default("grant", Some(read_grant(path)))));
+    }
+    match failed_service(inputs) {
+        Some((FailedService::Excuses | FailedService::InDoubt, grant))
+            if may_be_repaired || grant.is_some() =>
+        {
+            Ok(Err(failure.with("blame", Blame::World.name()).with_default("grant", grant)))
+        }
+        Some((FailedService::Changed, _)) if may_be_repaired => {
+            Err(Box::new(Rejection::new(Reason::AnswerChanged, failure)))
+        }
+        Some(_) | None if may_be_repaired => {
+            Err(Box::new(Rejection::new(Reason::ReportedRetriable, failure)))
+        }
+        Some(_) | None => Ok(Err(failure)),
+    }
+}
+
+/// What a service that a program could not use means for an error of its own that the program reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailedService {
+    /// It excuses the program.
+    Excuses,
+    /// The same for now: something else arrived from outside.
+    InDoubt,
+    /// The same happened so often that the program must follow a change.
+    Changed,
+    /// Another new program may choose better.
+    IsChosen,
+}
+
+/// The service that a program could not use, and the missing grant.
+fn failed_service(inputs: &JudgementInputs<'_>) -> Option<(FailedService, Option<String>)> {
+    let JudgementInputs { request, program, access, observed, .. } = inputs;
+    let is_new = inputs.proven.is_none();
+    let found = failed_contact(request, program.inspection(), access, observed, is_new)?;
+    let Attribution::World { outside, granted, chosen } = found else { return None };
+    let in_doubt = matches!(outside, Outside::Answer { .. });
+    let means = match (in_doubt, is_new && chosen) {
+        (true, _) if inputs.suggests_change => FailedService::Changed,
+        (_, true) => FailedService::IsChosen,
+        (true, false) => FailedService::InDoubt,
+        (false, false) => FailedService::Excuses,
+    };
+    let grant = outside_failure(&outside, granted, "").metadata.remove("grant");
+    Some((means, grant.and_then(|grant| grant.as_str().map(str::to_owned))))
+}
+
+/// What an accepted error says of a stored program, if a failed service is the reason; `None`: it is an answer.
+pub(crate) fn excused(inputs: &JudgementInputs<'_>, failure: &Failure) -> Option<RunVerdict> {
+    let is_repairable = failure.kind.retriable() && failure.kind.cause() != Cause::Extrinsic;
+    match failed_service(inputs).filter(|_| is_repairable)? {
+        (FailedService::Excuses, _) => Some(RunVerdict::Excused),
+        (FailedService::InDoubt, _) => Some(RunVerdict::Unread),
+        (FailedService::Changed | FailedService::IsChosen, _) => None,
+    }
+}
+
 /// A program that raised: the rejection depends on whose error it was.
 fn raised(
     inputs: &JudgementInputs<'_>,
@@ -110,24 +179,49 @@ fn raised(
         inspection: inputs.program.inspection(),
         access: inputs.access,
         observed: inputs.observed,
-        failed_call: inputs.failed_call,
+        failed_call: inputs.failed_call.map(|failure| failure.kind.code()),
         proven: inputs.proven,
     });
     let (reason, failure) = match attribution {
-        Attribution::Program => (Reason::Raised, Failure::new(FailureKind::Execution, text)),
+        Attribution::Program => {
+            let advice = rename_advice(inputs.request.language, facts).unwrap_or_default();
+            (Reason::Raised, Failure::new(FailureKind::Execution, format!("{text}{advice}")))
+        }
         Attribution::Caller => (Reason::CallerRaised, rejected_arguments(inputs, &text)),
         Attribution::World { outside, granted, chosen } => {
             let reason = match outside {
                 Outside::Agent => Reason::CallFailed,
+                Outside::Answer { .. } if inputs.suggests_change => Reason::AnswerChanged,
+                Outside::Answer { .. } => Reason::AnswerUnread,
+                // No other program may change the workspace either.
+                Outside::File { in_workspace: true, .. } if !granted => Reason::OutsideFailed,
+                Outside::File { shut_out_of: Some(_), .. } => Reason::OutsideFailed,
                 Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
                 Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
             };
-            let mut links = std::iter::once(&facts.exception).chain(&facts.causes);
-            let reported = links.find_map(|link| link.failed_call.as_deref());
-            let failed_call = reported.or(inputs.failed_call);
-            let failure = outside_failure(&outside, granted, &text);
-            let is_agent = outside == Outside::Agent;
-            (reason, if is_agent { failure.with("failed_call", failed_call) } else { failure })
+            let failed = inputs.failed_inference.filter(|it| {
+                outside == Outside::Agent
+                    && failed_call(inputs, facts) == Some(it.failure.kind.code())
+            });
+            if let Some(failed) = failed {
+                (failed.reason, failed.failure.clone())
+            } else {
+                let failure = match outside {
+                    Outside::Agent => agent_failure(inputs, facts, &text),
+                    Outside::Answer { .. } if inputs.suggests_change => {
+                        Failure::new(FailureKind::Execution, text)
+                    }
+                    Outside::Answer { .. } | Outside::Service { .. } | Outside::File { .. } => {
+                        outside_failure(&outside, granted, &text)
+                    }
+                };
+                // No other program could use the tool either.
+                let unusable = failed_call(inputs, facts).filter(|_| outside == Outside::Agent);
+                match unusable.and_then(unusable_tool) {
+                    Some(kind) => (Reason::OutsideFailed, Failure { kind, ..failure }),
+                    None => (reason, failure),
+                }
+            }
         }
     };
     let failure = failure.with("error_class", class).with("location", json!(location));
@@ -135,6 +229,46 @@ fn raised(
     let rejection = Rejection { location, backtrace, ..Rejection::new(reason, failure) };
     let blame = rejection.blame().name();
     Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
+}
+
+/// The failure of a program that did not handle that of another agent's call. If the call met a fault of the world, it is
+/// the same fault.
+fn agent_failure(inputs: &JudgementInputs<'_>, facts: &ExceptionFacts, text: &str) -> Failure {
+    let last = inputs.failed_call;
+    let failed_call = failed_call(inputs, facts);
+    let of_world = last.filter(|last| {
+        last.kind.cause() == Cause::Extrinsic && failed_call == Some(last.kind.code())
+    });
+    let failure = match of_world {
+        Some(failure) => passed_on(failure, text),
+        None => Failure::new(FailureKind::Execution, text),
+    };
+    failure.with("failed_call", failed_call)
+}
+
+/// The same fault of the world, with what is known of it.
+fn passed_on(failure: &Failure, text: &str) -> Failure {
+    let facts = ["host", "grant", "path"].into_iter();
+    let known = facts.filter_map(|fact| Some((fact, failure.metadata.get(fact)?.clone())));
+    let passed = Failure::new(failure.kind.clone(), text);
+    known.fold(passed, |passed, (fact, value)| passed.with(fact, value))
+}
+
+/// The error type of the call that a program did not handle the failure of.
+fn failed_call<'a>(inputs: &JudgementInputs<'a>, facts: &'a ExceptionFacts) -> Option<&'a str> {
+    let mut links = std::iter::once(&facts.exception).chain(&facts.causes);
+    let reported = links.find_map(|link| link.failed_call.as_deref());
+    reported.or(inputs.failed_call.map(|failure| failure.kind.code()))
+}
+
+/// The failure of a program that could not use an outside tool, if its call failed with this code.
+fn unusable_tool(code: &str) -> Option<FailureKind> {
+    let kinds = [
+        FailureKind::ToolUnavailable,
+        FailureKind::ApprovalRequired,
+        FailureKind::ReplayDivergence,
+    ];
+    kinds.into_iter().find(|kind| kind.code() == code)
 }
 
 /// A run that ended without a report. A service that sent nothing until the time was up is the world's fault.
@@ -173,64 +307,6 @@ fn rejected_arguments(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
         Some(signature) => failure.with("parameters", signature.to_string()),
         None => failure,
     }
-}
-
-/// The failure of a program that could not use a service, a file or another agent: what, why, and the missing grant.
-fn outside_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
-    match outside {
-        Outside::Agent => Failure::new(FailureKind::Execution, text),
-        Outside::Service { host, .. } if granted => {
-            let what = host.as_deref().unwrap_or("a service the program needs");
-            let message = format!("{what} cannot be used ({text}); run it again when it answers");
-            Failure::new(FailureKind::ServiceUnavailable, message).with("host", host.as_deref())
-        }
-        Outside::Service { host, port } => {
-            let host_name = host.as_deref().unwrap_or("HOST");
-            let grant = match port {
-                Some(port) if host_name.contains(':') => format!("--network [{host_name}]:{port}"),
-                Some(port) => format!("--network {host_name}:{port}"),
-                None => format!("--network {host_name}"),
-            };
-            let message = format!(
-                "the program may not use the network for this ({text}); grant it with `{grant}`"
-            );
-            Failure::new(FailureKind::UnsupportedCapability, message)
-                .with("host", host.as_deref())
-                .with("grant", grant)
-        }
-        Outside::File { path, granted_as, .. } if granted => {
-            let advice = match granted_as {
-                Some(granted) => format!(
-                    "relative paths begin where programs run, so give the whole path; granted is `{granted}`"
-                ),
-                None => "check that the file exists and that its permissions allow this".to_owned(),
-            };
-            let message = format!("{text}; {advice}");
-            Failure::new(FailureKind::Execution, message).with("path", path.as_deref())
-        }
-        Outside::File { path, in_workspace: true, .. } => {
-            let grant = "--workspace-write";
-            let message =
-                format!("the program may not change the workspace ({text}); let it with `{grant}`");
-            Failure::new(FailureKind::UnsupportedCapability, message)
-                .with("path", path.as_deref())
-                .with("grant", grant)
-        }
-        Outside::File { path, in_workspace: false, .. } => {
-            let grant = read_grant(path.as_deref().unwrap_or("PATH"));
-            let message = format!(
-                "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \
-                 `--write` to change it"
-            );
-            Failure::new(FailureKind::UnsupportedCapability, message)
-                .with("path", path.as_deref())
-                .with("grant", grant)
-        }
-    }
-}
-
-fn read_grant(path: &str) -> String {
-    format!("--read {path}")
 }
 
 /// What an outcome says of a file that its program could not see.
@@ -330,6 +406,7 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
         ReportEnding::Raised { .. }
         | ReportEnding::Value(_)
         | ReportEnding::Reported { .. }
+        | ReportEnding::Looked(_)
         | ReportEnding::Malformed(_)
         | ReportEnding::Unserializable { .. }
         | ReportEnding::Exited { .. }

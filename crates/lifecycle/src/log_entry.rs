@@ -2,6 +2,7 @@
 //! `specs/log-entry.schema.json`. See `docs/observability.md` for what each field means.
 
 mod fields;
+mod inferences;
 mod named;
 mod programs;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
 use crate::artifact::{Cacheability, Trigger};
-use crate::attempt::{Attempt, Origin, Rejection, RetryLane, Stage, spent};
+use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::ContractSource;
 use crate::excerpt::shortened;
@@ -19,6 +20,7 @@ use crate::execution::{Environment, ResultFrom};
 use crate::guardrail::{GuardrailPolicy, Violation};
 use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
 use crate::outcome::{Failure, FailureKind};
+use crate::outside_tool::OutsideCall;
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::NamedSecrets;
@@ -107,8 +109,10 @@ pub fn steady(mut entry: Value) -> Value {
     };
     if let Value::Object(fields) = &mut entry {
         mask(fields);
-        if let Some(Value::Array(attempts)) = fields.get_mut("attempts") {
-            attempts.iter_mut().filter_map(Value::as_object_mut).for_each(mask);
+        for list in ["attempts", "inferences"] {
+            if let Some(Value::Array(items)) = fields.get_mut(list) {
+                items.iter_mut().filter_map(Value::as_object_mut).for_each(mask);
+            }
         }
     }
     entry
@@ -179,6 +183,8 @@ fn identity(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
             "cached_tokens": usage.cached_tokens,
         }),
         "cost": usage.cost.map(|cost| json!({"usd": cost.usd()})),
+        "inference_calls": commit.inference_calls(),
+        "inferences": inferences::logged(commit.attempts()),
     });
 }
 
@@ -328,6 +334,13 @@ fn one(
     if let (Some(agreement), Value::Object(tried)) = (attempt.agreement, &mut tried) {
         set!(tried, { "agreement": agreement });
     }
+    if let (1.., Value::Object(tried)) = (attempt.observed.outside_count, &mut tried) {
+        let calls = attempt.observed.outside_calls.iter().map(OutsideCall::to_json);
+        set!(tried, {
+            "outside_calls": calls.collect::<Vec<_>>(),
+            "outside_call_count": attempt.observed.outside_count,
+        });
+    }
     if let (Some(_), Value::Object(tried)) = (&attempt.rejection, &mut tried) {
         evidence(tried, attempt);
     }
@@ -365,11 +378,12 @@ fn digest(attempt: &Attempt) -> Option<Checksum> {
 
 fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Value> {
     let rejection = attempt.rejection.as_ref()?;
+    let is_look = rejection.reason == Reason::Looked;
     Some(json!({
         "attempt_id": id,
         "stage": attempt.failed_at().map(Stage::name),
-        "error_type": rejection.failure.kind.code(),
-        "error_class": rejection.class(),
+        "error_type": if is_look { "looked" } else { rejection.failure.kind.code() },
+        "error_class": if is_look { "looked" } else { rejection.class() },
         "error_message": short(&rejection.failure.message),
         "location": rejection.location,
         "blame": rejection.blame().name(),

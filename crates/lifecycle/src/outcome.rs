@@ -45,7 +45,9 @@ pub struct CallDetails {
     pub trace: TraceId,
     /// Requests it made to a model.
     pub model_calls: u32,
-    /// Tokens of those requests, and their cost where prices are configured.
+    /// Requests that its programs made to a model, by asking about data.
+    pub inference_calls: u32,
+    /// Tokens of all these requests, and their cost where prices are configured.
     pub usage: Usage,
     /// Time from the call to its answer.
     pub duration: Duration,
@@ -146,6 +148,15 @@ impl Failure {
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.metadata.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// The same with a fact, unless it has one of this name already.
+    #[must_use]
+    pub(crate) fn with_default(mut self, key: &str, value: Option<String>) -> Self {
+        if let Some(value) = value {
+            self.metadata.entry(key).or_insert_with(|| value.into());
+        }
         self
     }
 }
@@ -262,6 +273,7 @@ pub enum FailureKind {
     InvalidCall,
     Cancelled,
     ContextConflict,
+    WorkspaceUnusable,
     StoreUnavailable,
     GuestUnavailable,
     SandboxUnavailable,
@@ -280,6 +292,8 @@ pub enum FailureKind {
     MissingCredentials,
     ServiceUnavailable,
     UnsupportedCapability,
+    ToolUnavailable,
+    ApprovalRequired,
     GuardrailRetryExhausted,
     OutcomeRepairRetryExhausted,
     Execution,
@@ -287,6 +301,8 @@ pub enum FailureKind {
     NonSerializableResult,
     ContractViolation,
     BudgetExceeded,
+    InferFailed,
+    LookBudgetSpent,
     /// Authored by a program.
     Reported(Reported),
 }
@@ -370,6 +386,8 @@ failure_table! {
         "the caller stopped the call", "run it again";
     ContextConflict = "context_conflict" true Extrinsic:
         "the session was changed during the call", "run it again";
+    WorkspaceUnusable = "workspace_unusable" true Extrinsic:
+        "the workspace cannot be used, or what the program changed could not be copied to it", "see what the message names, then run it again";
     StoreUnavailable = "store_unavailable" false Extrinsic:
         "the store cannot be read or written", "free or repair what the message names";
     GuestUnavailable = "guest_unavailable" false Extrinsic:
@@ -402,6 +420,10 @@ failure_table! {
         "a service the program needs is unreachable or failing; metadata `host` if known", "run it again when the service answers";
     UnsupportedCapability = "unsupported_capability" false Extrinsic:
         "the program needs something this agent may not reach; metadata `grant` names it", "grant it (`--network HOST`, `--read PATH`) and run it again";
+    ToolUnavailable = "tool_unavailable" true Extrinsic:
+        "a tool from outside, or its server, cannot be used; metadata `tool`, `reason`", "check it (`recurgent mcp test NAME`), then run it again";
+    ApprovalRequired = "approval_required" false Adaptive:
+        "something needs the agreement of a person first; metadata `needs` names it", "look at it and approve it (`recurgent mcp approve NAME`)";
     GuardrailRetryExhausted = "guardrail_retry_exhausted" false Adaptive:
         "every guardrail retry was used; metadata names the last violation", "rephrase the request, or raise guardrail_recovery_budget";
     OutcomeRepairRetryExhausted = "outcome_repair_retry_exhausted" false Adaptive:
@@ -418,12 +440,21 @@ failure_table! {
         "the answer breaks the deliverable or an example; metadata says how", "correct the contract, or run it again";
     BudgetExceeded = "budget_exceeded" false Adaptive:
         "the allowance of the call tree is spent; metadata `budget` names which", "raise the allowance, or ask for less";
+    InferFailed = "infer_failed" true Extrinsic:
+        "a model gave no usable answer to a question of the program; metadata says why", "run it again; ask about less data at a time, or name another infer_model";
+    LookBudgetSpent = "look_budget_spent" false Adaptive:
+        "every program looked at data instead of answering; metadata `looks`", "describe the data in the purpose, or raise look_budget";
 }
 
 impl FailureKind {
     /// The stable code (`error_type`).
     pub fn code(&self) -> &str {
         self.row().code
+    }
+
+    /// The first kind of the table that has this code.
+    pub fn of_code(code: &str) -> Option<&'static Self> {
+        Self::LISTED.iter().find(|kind| kind.code() == code)
     }
 
     /// Whether the same call may succeed later.

@@ -36,6 +36,11 @@ impl Checksum {
         Self(format!("sha256:{}", hex(&Sha256::digest(text.as_bytes()))))
     }
 
+    /// A short name for a text: the last `digits` of its checksum, in reverse. Stores and lock files have such names.
+    pub fn short_of(text: &str, digits: usize) -> String {
+        Self::of(text).0.chars().rev().take(digits).collect()
+    }
+
     /// As read back from storage; compared, never trusted.
     pub fn stored(text: String) -> Self {
         Self(text)

@@ -7,6 +7,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::Inspection;
+use crate::execution::ExceptionLink;
+use crate::outside_tool::{MAX_KEPT_CALLS, OutsideCall};
 use crate::redact::redacted_field;
 
 /// Sources kept of one run.
@@ -30,6 +32,24 @@ pub struct Observation {
     pub sent: Option<Vec<String>>,
     /// Whether another agent answered a call of the program with a value.
     pub agent_answered: bool,
+    /// The program's own contacts with services that failed, and did not succeed later at the same place. It may have
+    /// handled the failure.
+    pub failed_contacts: Vec<FailedContact>,
+    /// The first calls of outside tools that the program made itself.
+    pub outside_calls: Vec<OutsideCall>,
+    /// How many calls of outside tools it made.
+    pub outside_count: u64,
+}
+
+/// A contact with a service that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailedContact {
+    /// `host:port`, or a host whose name did not resolve.
+    pub place: String,
+    /// What was raised; empty if the service answered with an error status.
+    pub exception: ExceptionLink,
+    /// The status of its answer, if it is an error.
+    pub http_status: Option<u16>,
 }
 
 /// A host that a run reached.
@@ -79,9 +99,26 @@ impl Observation {
         }
     }
 
+    /// Adds a call of an outside tool. One that does more than read may have changed something outside.
+    pub fn add_outside_call(&mut self, call: OutsideCall, reads_only: bool) {
+        let is_ok = call.ended.is_ok();
+        if !reads_only {
+            let sent = self.sent.get_or_insert_default();
+            if sent.len() < MAX_SENT && !sent.contains(&call.name) {
+                sent.push(call.name.clone());
+            }
+        }
+        self.agent_answered |= is_ok;
+        self.outside_count += 1;
+        if self.outside_calls.len() < MAX_KEPT_CALLS {
+            self.outside_calls.push(call);
+        }
+    }
+
     /// Whether nothing was reached, for certain.
     pub fn reached_nothing(&self) -> bool {
-        self.complete && self.sources.is_empty()
+        let changed_nothing = self.sent.is_none() && self.outside_count == 0;
+        self.complete && self.sources.is_empty() && changed_nothing
     }
 
     /// Whether the program itself may have sent something that changes the outside. A program that was seen to reach a

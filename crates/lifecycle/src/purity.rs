@@ -61,6 +61,7 @@ mod tests {
             "result = tool('x').go(args[0])",
             "result = len(context['conversation_history']) + args[0]",
             "result = content(args[0])",
+            "result = tools.search(args[0])",
             "result = open(args[0]).read()",
             "import os\nresult = os.environ.get(args[0])",
             "result = hash(args[0])",
@@ -82,6 +83,7 @@ mod tests {
             "File.read(args[0])",
             "`date #{args[0]}`",
             "content(args[0])",
+            "tools.search(args[0])",
         ] {
             assert!(!pure(Language::Ruby, source), "{source}");
         }

@@ -17,6 +17,7 @@ use crate::dependency::DependencyManifest;
 use crate::execution::ResultFrom;
 use crate::guardrail::Cacheability;
 use crate::history::{self, Content};
+use crate::inference::KeptAnswer;
 use crate::outcome::Outcome;
 use crate::pattern::PatternEvent;
 use crate::program::{Checksum, VettedProgram};
@@ -127,6 +128,10 @@ pub struct Changes {
     pub counted: ToolCount,
     /// The contract that the stored program which ran was made under, if it is not the call's.
     pub stored_under: Option<Fingerprint>,
+    /// Answers of a model to keep for later calls, whether the call was accepted or not: they are paid for.
+    pub answers: Vec<KeptAnswer>,
+    /// Bytes that all kept answers may take (`infer_cache_mb`); the shell's setting.
+    pub answers_bytes: u64,
 }
 
 impl Changes {
@@ -153,6 +158,7 @@ impl Changes {
                 failure.message = secrets.out_of_text(std::mem::take(&mut failure.message));
             }
         }
+        self.answers.retain(|kept| !secrets.are_in(&kept.answer));
         for content in &mut self.contents {
             content.payload = secrets.out_of_text(std::mem::take(&mut content.payload));
         }
@@ -189,6 +195,8 @@ pub struct FinishedCall<'a> {
     pub accepted: Option<&'a Accepted>,
     /// What the caller gets.
     pub outcome: &'a Outcome,
+    /// New answers of a model to questions of its programs.
+    pub answers: &'a [KeptAnswer],
 }
 
 /// Derives the changes from what happened.
@@ -223,6 +231,8 @@ pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) ->
         event,
         counted: ToolCount::of(outcome, attempts),
         stored_under: stored_under(call),
+        answers: call.answers.to_vec(),
+        answers_bytes: 0,
     }
 }
 
@@ -248,8 +258,12 @@ fn case(call: &FinishedCall<'_>) -> Option<Case> {
 }
 
 /// A call that ends with a rejected attempt of a lane has spent that lane: otherwise there would be another attempt.
-/// A last resort comes after that, and if it is accepted nothing was exhausted.
+/// A last resort comes after that, and if it is accepted nothing was exhausted. A try to make a good program do more puts
+/// no pressure on it.
 pub(crate) fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
+    if attempts.iter().any(Attempt::asks_for_more) {
+        return None;
+    }
     attempts.last().filter(|last| last.rejection.is_some())?;
     attempts.iter().rfind(|attempt| !attempt.last_resort).and_then(Attempt::lane)
 }
@@ -267,7 +281,7 @@ fn scores(call: &FinishedCall<'_>, exhausted: Option<RetryLane>) -> Vec<Artifact
                 RunVerdict::Excused
             }
             Some(rejection) => blamed(rejection, exhausted),
-            None => answered(call.outcome),
+            None => attempt.excused.unwrap_or_else(|| answered(call.outcome)),
         };
         Some(ArtifactChange::Score { checksum: checksum.clone(), verdict })
     };
@@ -275,7 +289,9 @@ fn scores(call: &FinishedCall<'_>, exhausted: Option<RetryLane>) -> Vec<Artifact
 }
 
 fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
-    if rejection.blame() != Blame::Program {
+    if matches!(rejection.reason, Reason::AnswerUnread | Reason::AnswerChanged) {
+        RunVerdict::Unread
+    } else if rejection.blame() != Blame::Program {
         RunVerdict::Excused
     } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {
         RunVerdict::Exhausted
@@ -367,6 +383,9 @@ pub(crate) fn trigger(
     match (origin, selected) {
         (Origin::Artifact(_), _) => None,
         (Origin::Repair { .. }, _) if is_widening(attempts) => Some(Trigger::Widening),
+        (Origin::Repair { .. } | Origin::Fresh, Ok(_)) if follows_change(attempts) => {
+            Some(Trigger::AnswerChanged)
+        }
         (Origin::Repair { .. }, _) => Some(Trigger::Repair),
         (Origin::Fresh, Ok(_)) => Some(Trigger::Regeneration),
         (Origin::Fresh, Err(miss)) => Some(Trigger::of_miss(miss)),
@@ -375,9 +394,20 @@ pub(crate) fn trigger(
 
 /// Whether the stored program was rejected because of the caller's arguments.
 fn is_widening(attempts: &[Attempt]) -> bool {
-    let stored = attempts.iter().find(|attempt| matches!(attempt.origin, Origin::Artifact(_)));
-    let rejection = stored.and_then(|attempt| attempt.rejection.as_ref());
-    rejection.is_some_and(|rejection| rejection.reason.row().stored == StoredNext::Widen)
+    let reason = rejected_stored(attempts).map(|rejection| rejection.reason);
+    reason.is_some_and(|reason| reason.row().stored == StoredNext::Widen)
+}
+
+/// Whether the stored program was rejected because a service changed what it answers.
+fn follows_change(attempts: &[Attempt]) -> bool {
+    rejected_stored(attempts).is_some_and(|rejection| rejection.reason == Reason::AnswerChanged)
+}
+
+/// Why the stored program was rejected.
+fn rejected_stored(attempts: &[Attempt]) -> Option<&Rejection> {
+    let mut stored =
+        attempts.iter().filter(|attempt| matches!(attempt.origin, Origin::Artifact(_)));
+    stored.next()?.rejection.as_ref()
 }
 
 /// The failure of the stored program or, if none ran, of the last attempt that was rejected.

@@ -18,6 +18,8 @@ pub const WINDOW: usize = 20;
 const MIN_CALLS: usize = 10;
 /// Sessions those calls must come from.
 const MIN_SESSIONS: usize = 2;
+/// Different sessions remembered of one version: more than [`MIN_SESSIONS`] say nothing new.
+pub const MAX_SESSIONS: usize = 8;
 /// Share of contracted answers that must have had the promised shape.
 const MIN_CONTRACT_PASS_RATE: f64 = 0.95;
 /// Share of the role's methods with state that must use its most common key.
@@ -26,6 +28,12 @@ const MIN_STATE_KEY_AGREEMENT: f64 = 0.5;
 const REGRESSED_FAILURES: usize = 3;
 /// Share of recent calls that, failing, makes it degraded.
 const REGRESSED_RATE: f64 = 0.6;
+
+/// Calls in a row in which a program could not use what arrived from outside, before it is taken for a change that it
+/// must follow.
+const UNREAD_BEFORE_TRIAL: usize = 3;
+/// Trial repairs after that, until a call succeeds.
+const MAX_TRIAL_REPAIRS: usize = 4;
 
 /// How far a version has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -93,12 +101,22 @@ impl Window {
         failures >= REGRESSED_FAILURES && share(failures, self.calls()) > REGRESSED_RATE
     }
 
+    /// **The rule about changed answers.** What arrives from outside and cannot be used is at first a passing fault of
+    /// the world. After [`UNREAD_BEFORE_TRIAL`] such calls in a row the service has changed what it answers, and the
+    /// program must follow: it is repaired on trial, at most [`MAX_TRIAL_REPAIRS`] times, and stays until a second call
+    /// in a row needs a repair. Any call with an answer begins anew.
+    pub(crate) fn suggests_change(&self) -> bool {
+        let marks = self.0.chars().rev().map(RunVerdict::of_mark);
+        let unread = marks.take_while(|verdict| *verdict == Some(RunVerdict::Unread)).count();
+        (UNREAD_BEFORE_TRIAL..UNREAD_BEFORE_TRIAL + MAX_TRIAL_REPAIRS).contains(&unread)
+    }
+
     fn count(&self, wanted: impl Fn(RunVerdict) -> bool) -> usize {
         self.0.chars().filter_map(RunVerdict::of_mark).filter(|verdict| wanted(*verdict)).count()
     }
 
     fn calls(&self) -> usize {
-        self.count(|_| true)
+        self.count(|verdict| verdict != RunVerdict::Unread)
     }
 
     fn failures(&self) -> usize {
@@ -312,6 +330,29 @@ mod tests {
         for (from, marks, sessions, to, why) in table {
             assert_eq!(decide(from, &evidence(marks, sessions)).to, to, "{marks}: {why}");
         }
+    }
+
+    #[test]
+    fn answers_that_cannot_be_used_suggest_a_change_for_a_few_calls() {
+        let unread = |count: usize| format!("s{}", "u".repeat(count));
+        let last = UNREAD_BEFORE_TRIAL + MAX_TRIAL_REPAIRS - 1;
+        for (marks, expected) in [
+            (String::new(), false),
+            (unread(UNREAD_BEFORE_TRIAL - 1), false),
+            (unread(UNREAD_BEFORE_TRIAL), true),
+            (unread(last), true),
+            (unread(last + 1), false),
+            ("u".repeat(WINDOW), false),
+            (format!("{}s", unread(UNREAD_BEFORE_TRIAL)), false),
+            (format!("{}a", unread(UNREAD_BEFORE_TRIAL)), false),
+            (format!("{}fuu", unread(UNREAD_BEFORE_TRIAL)), false),
+        ] {
+            assert_eq!(Window::stored(marks.clone()).suggests_change(), expected, "{marks}");
+        }
+        // They say nothing about how good the program is.
+        let evidence = evidence("ssssssssssuuuuu", 2);
+        assert_eq!(decide(Standing::Probation, &evidence).to, Standing::Durable);
+        assert!(Window::stored("fffuuuu".to_owned()).regressed());
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Tool {
 
 /// **The definition of a tool's counts.** Every call counts as used (`usage_count`). A call that gave a value counts
 /// as a success (`success_count`), one that failed through the tool's own fault as a failure (`failure_count`). A
-/// truthful error, a fault of the world and a call the tool could not take count as neither, so successes and
+/// truthful error, a fault of the world, a call the tool could not take and a try to widen it count as neither, so successes and
 /// failures never exceed uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +42,12 @@ pub enum ToolCount {
     Failure,
     /// It was used, and that is all.
     Neither,
+}
+
+/// Whether a call of a role that is not a tool is counted. A role that a program calls may become a tool with that program's
+/// own commit; any other role does not.
+pub fn counts_early_call(request: &CallRequest) -> bool {
+    request.lineage.depth() > 0
 }
 
 impl ToolCount {
@@ -59,7 +65,11 @@ impl ToolCount {
             }
         };
         let rejection = decisive.and_then(|attempt| attempt.rejection.as_ref());
-        let is_excused = rejection.is_some_and(|rejection| rejection.blame() != Blame::Program);
+        // What was written for a caller's arguments, or for a service that may answer as before again, and failed, says
+        // nothing against the stored program either.
+        let is_beyond = attempts.iter().any(Attempt::asks_for_more);
+        let is_excused =
+            is_beyond || rejection.is_some_and(|rejection| rejection.blame() != Blame::Program);
         if was_accepted || is_excused || !is_own { Self::Neither } else { Self::Failure }
     }
 
@@ -71,7 +81,9 @@ impl ToolCount {
             Some(counted) => counted,
             None if event.outcome_status == "ok" => Self::Success,
             None if class == Some("intrinsic") || event.exhausted.is_some() => Self::Failure,
-            None if event.error_type.as_deref() == Some("contract_violation") => Self::Failure,
+            None if event.error_type.as_deref() == Some(FailureKind::ContractViolation.code()) => {
+                Self::Failure
+            }
             None if class.is_none() => Self::Failure,
             None => Self::Neither,
         }

@@ -3,10 +3,18 @@
 //! A store loads the rows of one artifact, asks the function for the event, and writes the changes it gets, all in
 //! one transaction. Nothing about versions is decided anywhere else, so two stores cannot differ.
 //!
-//! Counting is the one thing a store does by itself, in a single statement, so that no process overwrites what
-//! another counted: [`VersionTally`] says what to add.
+//! Counting is the one thing a store does by itself, in a single statement, to save each stored call a second one:
+//! [`VersionTally`] says what to add. The statement also applies three limits: of calls ([`Window::push`]), of sessions
+//! ([`MAX_SESSIONS`](crate::standing::MAX_SESSIONS)) and of shapes ([`ProvenShapes::add`]); a test of the store compares
+//! the first and the last with these functions.
+//!
+//! [`ProvenShapes::add`]: crate::artifact::ProvenShapes::add
 
-use crate::admission::{Admission, Applicant, Case, Incumbent, admit};
+mod trial;
+
+pub use trial::{Trial, TrialStep};
+
+use crate::admission::{Admission, Applicant, Case, Incumbent, MAX_CASES, admit};
 use crate::artifact::{Artifact, Author, Generation, RunVerdict};
 use crate::program::Checksum;
 use crate::select::{Miss, unfit};
@@ -72,8 +80,9 @@ pub enum RowChange {
     Fail(u32, Box<Case>),
     /// A person took a version out of service, for this reason.
     Reject(Checksum, String),
-    /// The calls recorded of a version no longer bind its successors.
-    DropCases(Checksum),
+    /// The calls recorded of a version no longer bind its successors. `None`: those recorded before calls named their
+    /// version.
+    DropCases(Option<Checksum>),
     /// A version is dropped.
     Drop(u32),
     /// The version that runs may be replaced again.
@@ -114,9 +123,22 @@ impl VersionTally {
     }
 }
 
+/// What the row of a new program's version starts with, besides what its generation says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstCounts {
+    /// Calls that gave a value.
+    pub successes: u32,
+    /// Calls that failed through its fault.
+    pub failures: u32,
+    /// Whether a person took it out of service.
+    pub rejected: bool,
+}
+
 /// What becomes of a new program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admitted {
+    /// What its row starts with. The row of an earlier version with the same text is replaced.
+    pub counts: FirstCounts,
     /// Whether it takes over.
     pub admission: Admission,
     /// The change of its standing, if there is one.
@@ -145,6 +167,12 @@ pub fn admitted(
         miss: incumbent.map_or(Some(Miss::NoArtifact), readable),
         pinned: row.pinned,
         cases: incumbent.map_or(0, |found| found.track_record.cases),
+        has_answered_trial: versions.iter().any(|it| {
+            it.number > row.current
+                && it.successes > 0
+                && !it.rejected
+                && it.author == Author::Model
+        }),
     });
     let applicant = Applicant {
         reusable: new.cacheability.cacheable(),
@@ -170,6 +198,7 @@ pub fn admitted(
         Admission::KeptForPinned
         | Admission::KeptForReusable
         | Admission::KeptUntried
+        | Admission::KeptOnTrial
         | Admission::KeptRejected => {}
     }
     let runs = changes.contains(&RowChange::Run(number));
@@ -179,7 +208,24 @@ pub fn admitted(
     let current = if runs { number } else { artifact.map_or(number, |row| row.current) };
     changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
     changes.extend(trimmed(current, &others).map(RowChange::Drop));
-    Admitted { admission, decision, changes }
+    let counts =
+        first_counts(generation.author, (new.successes, new.failures), same.first().copied());
+    Admitted { counts, admission, decision, changes }
+}
+
+/// A text that was here before becomes the newest version again. Its successes stay counted, so that two processes that
+/// admit the same program at once lose none; its failures are forgotten, since it just worked. A person who writes a
+/// rejected text takes the rejection back.
+fn first_counts(
+    author: Author,
+    (successes, failures): (u32, u32),
+    same: Option<&VersionRow>,
+) -> FirstCounts {
+    FirstCounts {
+        successes: successes.saturating_add(same.map_or(0, |row| row.successes)),
+        failures,
+        rejected: author != Author::Person && same.is_some_and(|row| row.rejected),
+    }
 }
 
 /// The change of a new program's standing, if it takes over.
@@ -196,6 +242,7 @@ fn first_decision(admission: Admission, generation: &Generation) -> Option<Decis
             | Admission::KeptForPinned
             | Admission::KeptForReusable
             | Admission::KeptUntried
+            | Admission::KeptOnTrial
             | Admission::KeptRejected,
             Author::Person | Author::Model,
         ) => return None,
@@ -216,67 +263,35 @@ fn trimmed(current: u32, others: &[&VersionRow]) -> impl Iterator<Item = u32> {
         .filter(move |number| *number != current && Some(*number) != last_good)
 }
 
-/// The versions of an artifact that an import compares.
-#[derive(Debug, Clone, Copy)]
-pub struct ImportSide<'a> {
-    /// The one that runs.
-    pub current: &'a Checksum,
-    /// All of them, oldest first.
-    pub versions: &'a [Checksum],
-}
-
-/// What an import does to the versions of one artifact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportDecision {
-    /// The store has none, so all are added.
-    Added,
-    /// They follow on the version that runs, and replace what is stored.
-    Follows,
-    /// The same version runs already.
-    Same,
-    /// A newer version runs already.
-    Older,
-    /// The version that runs is pinned.
-    KeptForPinned,
-    /// A person rejected the version that would run.
-    KeptRejected,
-    /// Neither side is a later version of the other.
-    Unrelated,
-}
-
-/// An import offers the versions of an artifact; `rejected` are the programs of the method that people rejected here.
-pub fn imported(
-    offered: ImportSide<'_>,
-    here: Option<(&ArtifactRow, ImportSide<'_>)>,
-    rejected: &[Checksum],
-) -> ImportDecision {
-    let is_rejected = rejected.contains(offered.current);
-    match here {
-        Some((_, here)) if here.current == offered.current => ImportDecision::Same,
-        Some((_, here)) if here.versions.contains(offered.current) => ImportDecision::Older,
-        None | Some(_) if is_rejected => ImportDecision::KeptRejected,
-        None => ImportDecision::Added,
-        Some((_, here)) if !offered.versions.contains(here.current) => ImportDecision::Unrelated,
-        Some((row, _)) if row.pinned => ImportDecision::KeptForPinned,
-        Some(_) => ImportDecision::Follows,
-    }
-}
-
-/// Whether an imported version is kept: the one that runs, and the newest others. `newer` counts the other versions that
-/// are newer.
-pub fn keeps_imported(is_current: bool, newer: usize) -> bool {
-    is_current || newer < MAX_VERSIONS - 1
-}
-
 /// The running version missed an example: what it and its predecessors answered no longer binds. The version
 /// reproduced their recorded calls, so those may be wrong in the same way.
 pub fn voided(versions: &[VersionRow]) -> Vec<RowChange> {
-    versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())).collect()
+    let named = versions.iter().map(|row| RowChange::DropCases(Some(row.checksum.clone())));
+    named.chain([RowChange::DropCases(None)]).collect()
 }
 
-/// Whether an accepted call is recorded: only calls of the version that runs bind its successors.
-pub fn records_case(admission: Option<Admission>) -> bool {
+/// The calls recorded of one version no longer bind. Any that do not name their version may be of this one.
+fn voided_of(version: &VersionRow) -> [RowChange; 2] {
+    [RowChange::DropCases(Some(version.checksum.clone())), RowChange::DropCases(None)]
+}
+
+/// Whether an accepted call may be recorded: only calls of the version that runs bind its successors.
+pub fn may_record(admission: Option<Admission>) -> bool {
     admission.is_none_or(|made| made == Admission::TakesOver)
+}
+
+/// The calls that are recorded of an artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedCases {
+    /// How many.
+    pub count: u32,
+    /// Whether one has the inputs of the new one.
+    pub has_inputs: bool,
+}
+
+/// Whether a call is added to those: the first one with its inputs is kept, while there is room.
+pub fn records_case(recorded: RecordedCases) -> bool {
+    !recorded.has_inputs && recorded.count < MAX_CASES
 }
 
 /// Whether the decision about a version depends on the state keys of its role's other methods.
@@ -341,7 +356,7 @@ pub fn rolled_back(
     let left = versions.iter().find(|row| row.number == artifact.current);
     let mut changes = vec![RowChange::Run(target.number)];
     changes.extend(left.map(|left| degraded(left, "rolled back")));
-    changes.extend(left.map(|left| RowChange::DropCases(left.checksum.clone())));
+    changes.extend(left.into_iter().flat_map(voided_of));
     changes.extend(restored(target, "rolled back to"));
     Some((target.checksum.clone(), changes))
 }
@@ -372,11 +387,9 @@ pub fn rejected(
         None => is_running(row),
     };
     let left = versions.iter().find(is_meant).filter(|row| !row.rejected)?;
-    let mut changes = vec![
-        degraded(left, because),
-        RowChange::Reject(left.checksum.clone(), because.to_owned()),
-        RowChange::DropCases(left.checksum.clone()),
-    ];
+    let mut changes =
+        vec![degraded(left, because), RowChange::Reject(left.checksum.clone(), because.to_owned())];
+    changes.extend(voided_of(left));
     if !is_running(&left) {
         if artifact.challenger == Some(left.number) {
             changes.push(RowChange::Challenge(None));
@@ -474,27 +487,32 @@ mod tests {
     }
 
     #[test]
-    fn an_import_replaces_only_what_it_follows_on_and_never_what_a_person_decided() {
-        let [a, b, c] = ["a", "b", "c"].map(Checksum::of);
-        let side = |current, versions| ImportSide { current, versions };
-        let (first, both) = (vec![a.clone()], vec![a.clone(), b.clone()]);
-        let (running, pinned) = (runs(1), ArtifactRow { pinned: true, ..runs(1) });
-        let offered = side(&b, &both);
-        let import = |row: &ArtifactRow, here, rejected: &[Checksum]| {
-            imported(offered, Some((row, here)), rejected)
-        };
-        assert_eq!(imported(offered, None, &[]), ImportDecision::Added);
-        assert_eq!(imported(offered, None, &both), ImportDecision::KeptRejected);
-        assert_eq!(import(&running, side(&a, &first), &[]), ImportDecision::Follows);
-        assert_eq!(import(&running, side(&a, &first), &first), ImportDecision::Follows);
-        assert_eq!(import(&pinned, side(&a, &first), &[]), ImportDecision::KeptForPinned);
-        assert_eq!(import(&running, side(&a, &first), &both), ImportDecision::KeptRejected);
-        assert_eq!(import(&running, side(&b, &both), &[]), ImportDecision::Same);
-        assert_eq!(import(&running, side(&a, &both), &[]), ImportDecision::Older);
-        let other = vec![c.clone()];
-        assert_eq!(import(&running, side(&c, &other), &[]), ImportDecision::Unrelated);
-        let kept = (0..40).filter(|newer| keeps_imported(false, *newer)).count();
-        assert_eq!(kept + usize::from(keeps_imported(true, 40)), MAX_VERSIONS);
+    fn a_text_that_was_here_before_keeps_its_successes_and_its_rejection() {
+        let known =
+            |rejected| VersionRow { successes: 4, rejected, ..row(1, Standing::Durable, 4) };
+        for (author, same, successes, is_rejected) in [
+            (Author::Model, None, 1, false),
+            (Author::Model, Some(known(false)), 5, false),
+            (Author::Model, Some(known(true)), 5, true),
+            (Author::Person, Some(known(true)), 5, false),
+        ] {
+            let counts = first_counts(author, (1, 0), same.as_ref());
+            assert_eq!((counts.successes, counts.failures), (successes, 0), "{author:?} {same:?}");
+            assert_eq!(counts.rejected, is_rejected, "{author:?} {same:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_call_with_its_inputs_is_recorded_while_there_is_room() {
+        for (count, has_inputs, expected) in [
+            (0, false, true),
+            (0, true, false),
+            (MAX_CASES - 1, false, true),
+            (MAX_CASES, false, false),
+        ] {
+            let recorded = RecordedCases { count, has_inputs };
+            assert_eq!(records_case(recorded), expected, "{recorded:?}");
+        }
     }
 
     #[test]
@@ -543,7 +561,9 @@ mod tests {
         assert_eq!((unpins(&pinned), unpins(&runs(4))), (true, false));
         let rejected = rejected(&runs(4), &rows, None, "wrong").unwrap();
         assert_eq!((rejected.rejected, rejected.running), (current.checksum.clone(), None));
-        assert!(rejected.changes.contains(&RowChange::DropCases(current.checksum)));
+        for of in [Some(current.checksum), None] {
+            assert!(rejected.changes.contains(&RowChange::DropCases(of)));
+        }
     }
 
     #[test]

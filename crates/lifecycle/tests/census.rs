@@ -18,8 +18,11 @@ use lifecycle::dependency::{DependencyPolicy, PackageName};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::execution::{
-    Environment, EnvironmentFault, Report, ReportEnding, ResultFrom, WorkerFault,
+    Environment, EnvironmentFault, ExceptionFacts, ExceptionLink, Report, ReportEnding, ResultFrom,
+    WorkerFault,
 };
+use lifecycle::inference::{FailedInference, Inferred};
+use lifecycle::look::Look;
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
 use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
@@ -106,7 +109,34 @@ fn reports() -> Vec<Result<Report, WorkerFault>> {
             result_from: ResultFrom::Nothing,
             ..common::report(ReportEnding::Value(Value::Null))
         }),
+        report(ReportEnding::Looked(Box::new(Look { value: json!([1]), why: "what".into() }))),
+        report(ReportEnding::Raised {
+            class: "AskError".into(),
+            message: "m".into(),
+            location: None,
+            facts: Box::new(asked_in_vain()),
+        })
+        .map(|report| Report { inferred: unanswered(Reason::InferFailed), ..report }),
+        report(ReportEnding::Raised {
+            class: "AskError".into(),
+            message: "m".into(),
+            location: None,
+            facts: Box::new(asked_in_vain()),
+        })
+        .map(|report| Report { inferred: unanswered(Reason::AnswerUnfit), ..report }),
     ]
+}
+
+/// The exception of a program whose question was not answered.
+fn asked_in_vain() -> ExceptionFacts {
+    let exception =
+        ExceptionLink { failed_call: Some("infer_failed".into()), ..ExceptionLink::default() };
+    ExceptionFacts { exception, ..ExceptionFacts::default() }
+}
+
+fn unanswered(reason: Reason) -> Inferred {
+    let failure = Failure::new(FailureKind::InferFailed, "no answer");
+    Inferred { failed: Some(FailedInference { reason, failure }), ..Inferred::default() }
 }
 
 /// Makes the number of a second draft out of that of a first: both come at once.
@@ -194,6 +224,17 @@ const WITHOUT_RESULT: World = World {
     reports: &[0, 4, 5, 6],
     transport: 0,
     contract: false,
+    rehearsals: &[0],
+};
+
+/// Programs that look at data, or ask a model about it in vain, and what else can come of them and of their retries.
+const ASKING: World = World {
+    recalls: &[0, 1],
+    drafts: &[0, 3],
+    preparations: &[0],
+    reports: &[0, 4, 7, 8, 9],
+    transport: 0,
+    contract: true,
     rehearsals: &[0],
 };
 
@@ -305,6 +346,11 @@ fn every_call_without_a_result_ends_and_ends_as_counted() {
     check(WITHOUT_RESULT, GOLDEN_WITHOUT_RESULT);
 }
 
+#[test]
+fn every_call_that_looks_or_asks_ends_and_ends_as_counted() {
+    check(ASKING, GOLDEN_ASKING);
+}
+
 fn check(world: World, golden: &str) {
     let count = move || count_all(&world);
     #[expect(clippy::disallowed_types, reason = "the count recurses deeply")]
@@ -371,6 +417,9 @@ const GOLDEN_WITHOUT_RESULT: &str = "76 calls, longest 10: dependency_install_fa
 
 const GOLDEN_CANDIDATES: &str = "1448 calls, longest 19: execution 199 guardrail_retry_exhausted 54 invalid_code 54 \
     not_found 457 ok 609 provider_auth 75";
+
+const GOLDEN_ASKING: &str = "1716 calls, longest 19: execution 301 guardrail_retry_exhausted 268 infer_failed 644 \
+    look_budget_spent 160 ok 343";
 
 const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
     guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";

@@ -16,6 +16,7 @@ use lifecycle::execution::{
     Environment, EnvironmentFault, FailedPreparation, Output, Report, ReportEnding, ResultFrom,
     WorkerFault, WorkerTrace,
 };
+use lifecycle::inference::Inferred;
 use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
@@ -138,6 +139,7 @@ fn run(step: Step, ending: ReportEnding) -> Step {
         forged: vec![],
         violations: vec![],
         failed_call: None,
+        inferred: Inferred::default(),
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

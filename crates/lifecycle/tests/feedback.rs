@@ -8,6 +8,7 @@ use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
+use lifecycle::inference::Inferred;
 use lifecycle::prompt::{PromptContext, PromptForm};
 use lifecycle::provenance::Observation;
 use lifecycle::request::{
@@ -144,6 +145,7 @@ fn null(result_from: ResultFrom, stdout: &str) -> Report {
         forged: Vec::new(),
         violations: Vec::new(),
         failed_call: None,
+        inferred: Inferred::default(),
         output: Output { stdout: stdout.to_owned(), ..Output::default() },
         observed: Observation::of_no_network(),
         worker: WorkerTrace::default(),

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lifecycle::attempt::{Reason, Rejection};
@@ -15,6 +16,9 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::example::PersonRejection;
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::outcome::{Failure, FailureKind};
+use lifecycle::outside_tool::{
+    MAX_SHOWN, MethodDefinition, OutsideOrigin, OutsideTool, for_prompt,
+};
 use lifecycle::pattern::Repeated;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::{MAX_TOOLS, Prompt, PromptContext, PromptForm, build};
@@ -64,6 +68,27 @@ fn a_first_call_stays_below_900_tokens() {
         let count = tokens_of(&prompt);
         println!("{language:?} {form:?}: {count} tokens ({} system)", tokens(&prompt.system));
         assert!(count <= 900, "{language:?} {form:?}: {count}");
+    }
+}
+
+/// What is said of `infer` and `look` is in the prompts of agents that may use them, and in no other.
+#[test]
+fn only_prompts_of_agents_that_may_ask_explain_it() {
+    for (language, form) in LANGUAGES.iter().flat_map(|it| FORMS.map(|form| (*it, form))) {
+        let request = request(language, vec![json!(3)]);
+        let prompt_of = |may_infer| {
+            build(&request, &PromptContext { may_infer, ..PromptContext::default() }, None, form)
+        };
+        let (with, without) = (prompt_of(true), prompt_of(false));
+        let count = tokens_of(&with);
+        println!("{language:?} {form:?}: {count} tokens");
+        assert!(count <= 900, "{language:?} {form:?}: {count}");
+        assert_eq!(with.user, without.user);
+        for word in ["infer", "look("] {
+            assert!(with.system.contains(word) && !without.system.contains(word), "{word}");
+        }
+        let named = if language == Language::Python { "each=mails" } else { "each: mails" };
+        assert!(with.system.contains(named), "{}", with.system);
     }
 }
 
@@ -127,6 +152,8 @@ fn every_part_of_the_fixed_text_stays_within_its_budget() {
         ("python program", include_str!("../src/prompt/python_program.md"), 180),
         ("ruby", include_str!("../src/prompt/ruby.md"), 220),
         ("ruby program", include_str!("../src/prompt/ruby_program.md"), 180),
+        ("infer", include_str!("../src/prompt/infer.md"), 120),
+        ("inference", include_str!("../src/prompt/inference.md"), 120),
     ] {
         let count = tokens(text);
         println!("{part}: {count} of {budget}");
@@ -546,4 +573,46 @@ fn no_section_shows_a_secret() {
         assert!(!user.contains(secret), "{user}");
     }
     assert!(user.contains("\"token\":\"a string\""), "a description stays: {user}");
+}
+
+/// However many outside tools there are, a prompt has about the size that it has with as many as it shows.
+#[test]
+fn five_hundred_outside_tools_cost_what_twelve_do() {
+    let tools = |count: usize| -> Vec<Arc<OutsideTool>> {
+        let method = |index: usize| MethodDefinition {
+            name: format!("look_up_{index:03}"),
+            description: format!(
+                "Looks up the record {index:03} of the warehouse by its words and its date"
+            ),
+            input: json!({"type": "object", "properties": {"words": {"type": "string"}, "day": {"type": "string"}},
+                "required": ["words"]}),
+            output: Some(
+                json!({"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}}}),
+            ),
+            reads_only: true,
+        };
+        let tool =
+            OutsideTool::new("warehouse", OutsideOrigin::Mcp, (0..count).map(method).collect());
+        vec![Arc::new(tool)]
+    };
+    for language in LANGUAGES {
+        for form in FORMS {
+            let request = request(language, vec![json!(3)]);
+            let size = |count: usize| {
+                let outside_tools = for_prompt(&tools(count), &request);
+                let known = PromptContext { outside_tools, ..PromptContext::default() };
+                let prompt = build(&request, &known, None, form);
+                (tokens_of(&prompt), prompt.system.len() + prompt.user.len())
+            };
+            let (twelve, many) = (size(MAX_SHOWN), size(500));
+            assert!(
+                many.0 * 100 <= twelve.0 * 105,
+                "{many:?} tokens and bytes instead of {twelve:?}"
+            );
+            assert!(
+                many.1 * 100 <= twelve.1 * 105,
+                "{many:?} tokens and bytes instead of {twelve:?}"
+            );
+        }
+    }
 }

@@ -43,7 +43,12 @@ ArgumentsMissing     validation      ends        ends                  caller   
 ArgumentsExtra       validation      execution   widen                 caller   plain
 OutsideFailed        execution       ends        ends                  world    plain
 OutsideChosen        execution       execution   ends                  world    plain
+AnswerUnread         execution       execution   ends                  world    plain
+AnswerChanged        execution       execution   repair                program  plain
 CallFailed           execution       execution   ends                  world    plain
+InferFailed          execution       ends        ends                  world    plain
+AnswerUnfit          execution       execution   ends                  world    plain
+Looked               execution       look        repair                world    plain
 TimedOut             execution       execution   repair                program  plain
 LimitReached         execution       execution   repair                program  plain
 CrashedByProgram     execution       execution   repair                program  plain
@@ -88,7 +93,9 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         worker: None,
         result_from: None,
         observed: Observation::default(),
+        inferences: Vec::new(),
         sent: None,
+        excused: None,
         took: Duration::ZERO,
         generation: Duration::ZERO,
         last_resort: false,
@@ -109,6 +116,7 @@ fn budgets_are_independent_and_exact() {
                 execution: budget,
                 outcome: budget,
                 transport: budget,
+                look: budget,
             };
             // Every other lane is already spent; this one must not notice.
             let mut attempts: Vec<_> = RetryLane::ALL

@@ -2,27 +2,31 @@
 //! every decision is made in `lifecycle`. A program that asks for a tool while it runs is answered by an
 //! ordinary recursive call (see [`crate::host`]).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::{
-    self, Commit, Execute, Generate, Memory, Policy, Prepare, RehearsalRun, Rehearse, Settled,
-    Step, StoreFault,
+    self, Commit, Execute, Generate, Memory, NotCopied, Policy, Prepare, RehearsalRun, Rehearse,
+    Settled, Step, StoreFault,
 };
 use lifecycle::dispatch::ASK;
 use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::environment_damage::DamageCheck;
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, FailedPreparation, FailedRun, Report, WorkerFault};
 use lifecycle::history;
+use lifecycle::inference::Inferred;
 use lifecycle::log_entry::{self, Debug, EntryDetails};
 use lifecycle::outcome::{CallDetails, Outcome};
-use lifecycle::prompt::Prompt;
+use lifecycle::outside_tool;
+use lifecycle::prompt::{Prompt, PromptContext};
 use lifecycle::provenance::Observation;
 use lifecycle::redact::NamedSecrets;
 use lifecycle::request::CallRequest;
 use lifecycle::select::is_first_call;
 use lifecycle::settlement::{Kept, Timing};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::agent::Agent;
 use crate::environment::{BuildChoice, EnvironmentRequest, Progress, has_damaged_files};
@@ -32,8 +36,10 @@ use crate::host::Host;
 use crate::observe::LogRequest;
 use crate::provider::{DraftRequest, ProgressListener};
 use crate::single_flight::FirstCallLock;
+use crate::toolbox::ToolLimits;
 use crate::tree::Tree;
 use crate::upkeep::{now, time_before};
+use crate::workspace::{Staged, WorkspaceVersion};
 
 /// Earlier turns of a conversation that a model is shown.
 const MAX_TURNS: usize = 4;
@@ -86,7 +92,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, policy: Policy, tree:
 }
 
 /// What the model's answer cost, usable or not.
-fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
+pub(crate) fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
     match reply {
         Ok(draft) => Some(draft.usage),
         Err(DraftFault::Charged(_, usage)) => Some(*usage),
@@ -105,12 +111,22 @@ struct CallInProgress<'a> {
     prompt: Option<Prompt>,
     /// Held while this call asks the model for a method's first program.
     first_call: Option<FirstCallLock<'a>>,
+    /// The version of the workspace that the last program could change.
+    workspace_version: Option<Arc<WorkspaceVersion>>,
 }
 
 impl<'a> CallInProgress<'a> {
     fn begin(agent: &'a Agent, tree: &'a Tree) -> Self {
         let started = Instant::now();
-        Self { agent, tree, started, rolled_back: 0, prompt: None, first_call: None }
+        Self {
+            agent,
+            tree,
+            started,
+            rolled_back: 0,
+            prompt: None,
+            first_call: None,
+            workspace_version: None,
+        }
     }
 }
 
@@ -123,6 +139,9 @@ impl CallInProgress<'_> {
             let mut memory = runtime.store().recall(self.agent.owner(), request)?;
             let pinned = runtime.pinned_tools().programs(request, runtime.store())?;
             memory.artifacts.extend(pinned);
+            if !runtime.pinned_tools().examples(&request.role, &request.method).is_empty() {
+                memory.examples = runtime.taught_examples(&request.role, &request.method)?;
+            }
             Ok::<_, StoreFault>(memory)
         };
         let mut memory = read()?;
@@ -156,14 +175,7 @@ impl CallInProgress<'_> {
         }
         self.tree.pause(generate.pause())?;
         runtime.observers().notify(generate.request(), || generate.event());
-        let mut prompt_context = runtime
-            .store()
-            .prompt_context(self.agent.owner(), generate.request())
-            .map_err(DraftFault::Store)?;
-        prompt_context.secrets = self.tree.secrets();
-        prompt_context.grants = options.grants.for_prompt();
-        prompt_context.turns = self.latest_turns(generate.request()).map_err(DraftFault::Store)?;
-        prompt_context.signature = generate.earlier_signature();
+        let prompt_context = self.prompt_context(generate).map_err(DraftFault::Store)?;
         let (provider, model) = (runtime.provider(), options.model.as_str());
         let prompt = self.prompt.insert(generate.prompt(&prompt_context, provider.form()));
         let request = generate.request();
@@ -179,6 +191,7 @@ impl CallInProgress<'_> {
         let progress = |progress| {
             runtime.observers().notify(request, || EventKind::ModelProgress { progress });
         };
+        let listener = ProgressListener::new(&progress);
         let replies = provider.drafts(
             prompt,
             &DraftRequest {
@@ -192,7 +205,11 @@ impl CallInProgress<'_> {
                 sample: 0,
                 seed: generate.seed(),
                 cancellation: &self.tree.cancellation,
-                progress: ProgressListener::new(&progress),
+                progress: if runtime.observers().are_any() {
+                    listener
+                } else {
+                    ProgressListener::default()
+                },
             },
             reserved.len(),
         );
@@ -200,6 +217,37 @@ impl CallInProgress<'_> {
             self.tree.settle(reserved, replies.get(index).and_then(used));
         }
         Ok(replies)
+    }
+
+    /// What the model sees of the outside tools that the agent may call.
+    fn outside_tools(&self, request: &CallRequest) -> Map<String, Value> {
+        let options = self.agent.options();
+        let limits = ToolLimits {
+            timeout: self.tree.within(options.tool_timeout),
+            cancellation: &self.tree.cancellation,
+        };
+        let toolboxes = self.agent.runtime().toolboxes();
+        let (usable, unusable) = toolboxes.granted(&options.tools, &limits);
+        let mut shown = outside_tool::for_prompt(&usable, request);
+        for (name, fault) in unusable.into_iter().take(outside_tool::MAX_SHOWN) {
+            shown.insert(name, format!("cannot be used now: {}", fault.reason()).into());
+        }
+        shown
+    }
+
+    /// What the model is shown beside the call.
+    fn prompt_context(&self, generate: &Generate) -> Result<PromptContext, StoreFault> {
+        let (store, request) = (self.agent.runtime().store(), generate.request());
+        let grants = &self.agent.options().grants;
+        Ok(PromptContext {
+            outside_tools: self.outside_tools(request),
+            secrets: self.tree.secrets(),
+            grants: grants.for_prompt(),
+            may_infer: grants.model_sees.values(self.agent.runtime().provider().is_local()),
+            turns: self.latest_turns(request)?,
+            signature: generate.earlier_signature(),
+            ..store.prompt_context(self.agent.owner(), request)?
+        })
     }
 
     /// The latest turns of the conversation that a call belongs to: of its session, or of the agent if it is a question.
@@ -229,42 +277,54 @@ impl CallInProgress<'_> {
     }
 
     /// Runs the program. A damaged environment is built again, and the program runs in the new build.
-    fn execute(&self, execute: &mut Execute) -> Result<Report, FailedRun> {
-        let run = |execute: &Execute| {
-            Host::new(self.agent, execute.order(), self.tree).run(execute.environment())
-        };
+    fn execute(&mut self, execute: &mut Execute) -> Result<Report, FailedRun> {
         let language = execute.order().request.language;
-        let report = run(execute);
+        let report = self.run(execute);
         let environment = execute.environment();
-        let is_damaged = match &report {
-            Err(failed) if failed.shows_damage(environment) => true,
-            Err(failed) => {
-                failed.may_show_damage(environment)
-                    && has_damaged_files(language, environment, true)
-            }
-            Ok(report) => {
-                report.may_show_damage(environment)
-                    && has_damaged_files(language, environment, false)
-            }
+        let is_damaged = match DamageCheck::after(&report, environment) {
+            DamageCheck::Unneeded => false,
+            DamageCheck::Certain => true,
+            DamageCheck::ListFiles => has_damaged_files(language, environment, false),
+            DamageCheck::ReadFiles => has_damaged_files(language, environment, true),
         };
         if !is_damaged {
             return report;
         }
         let (runtime, request) = (self.agent.runtime(), execute.order().request.clone());
-        let progress = self.notify_preparing(&request);
-        let wanted = self.environment_request(&progress);
-        let (environments, workers) = (runtime.environments(), runtime.workers());
-        let damaged = execute.environment();
-        match environments.replace_damaged(request.language, damaged, workers, &wanted) {
+        let rebuilt = {
+            let progress = self.notify_preparing(&request);
+            let wanted = self.environment_request(&progress);
+            let (environments, workers) = (runtime.environments(), runtime.workers());
+            let damaged = execute.environment();
+            environments.replace_damaged(request.language, damaged, workers, &wanted)
+        };
+        match rebuilt {
             Ok(rebuilt) => {
                 execute.replace_environment(rebuilt);
-                run(execute)
+                self.run(execute)
             }
-            Err(unbuilt) => {
-                let failed = report.map_or_else(|failed| failed, Report::into_failed_activation);
-                Err(failed.with_failed_rebuild(unbuilt))
-            }
+            Err(unbuilt) => Err(FailedRun::with_failed_rebuild(report, unbuilt)),
         }
+    }
+
+    /// Runs the program on a version of the workspace of its own, if it may change one.
+    fn run(&mut self, execute: &Execute) -> Result<Report, FailedRun> {
+        let begun = self.begin_version(execute).map_err(WorkerFault::NoWorkspace);
+        self.workspace_version = begun.map_err(FailedRun::not_started)?;
+        Host::new(self.agent, execute.order(), self.tree, self.workspace_version.clone())
+            .run(execute.environment())
+    }
+
+    fn begin_version(&self, execute: &Execute) -> Result<Option<Arc<WorkspaceVersion>>, String> {
+        let grants = &self.agent.options().grants;
+        // A called program that touches nothing outside needs no version of its caller's files.
+        let is_called = execute.order().request.lineage.depth() > 0;
+        if !grants.workspace_write || (is_called && execute.touches_nothing_outside()) {
+            return Ok(None);
+        }
+        let sandbox = self.agent.runtime().workers().sandbox()?;
+        let callers = self.tree.workspace_version();
+        Ok(WorkspaceVersion::begin(grants, callers, sandbox)?.map(Arc::new))
     }
 
     /// Notifies observers of the steps of a preparation.
@@ -301,6 +361,7 @@ impl CallInProgress<'_> {
                     forged: Vec::new(),
                     violations: Vec::new(),
                     failed_call: None,
+                    inferred: Inferred::default(),
                     output: done.output,
                     observed: Observation::of_no_network(),
                     worker: done.worker,
@@ -344,6 +405,11 @@ impl CallInProgress<'_> {
     /// Commits, then writes the log line from what was committed.
     fn settle(&self, commit: Commit) -> (Outcome, Option<Kept>) {
         let runtime = self.agent.runtime();
+        let version = self.workspace_version.as_deref().filter(|_| commit.is_accepted());
+        let (staged, commit) = match version.map(WorkspaceVersion::stage).transpose() {
+            Ok(staged) => (staged.flatten(), commit),
+            Err(problem) => (None, commit.not_copied(self.not_copied(problem))),
+        };
         let now = now();
         let moment = Timing {
             timestamp: now.to_string(),
@@ -354,9 +420,15 @@ impl CallInProgress<'_> {
         let secrets = self.tree.secrets();
         let mut changes = commit.changes(&moment);
         changes.remove_secrets(&secrets);
+        changes.answers_bytes = runtime.config().settings().infer_cache_mb << 20;
         changes.contents_kept_since = runtime.config().content_ttl().map(time_before);
         let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
         let settled = commit.committed(answer);
+        let changed = version.filter(|_| staged.is_some()).and_then(WorkspaceVersion::summary);
+        let settled = match staged.filter(|_| settled.commit().is_accepted()).map(Staged::apply) {
+            Some(Err(problem)) => settled.not_copied(self.not_copied(problem)),
+            Some(Ok(())) | None => settled,
+        };
         let summary = changes.record.get_mut("outcome_summary").map(Value::take);
         let omission = secrets.note_of_omission();
         self.log(&settled, moment, summary.unwrap_or_default(), secrets);
@@ -370,10 +442,17 @@ impl CallInProgress<'_> {
         let is_nested = settled.commit().request().lineage.depth() > 0;
         let (mut outcome, kept) = settled.into_parts();
         outcome.notes.extend(omission);
+        outcome.notes.extend(changed.filter(|_| outcome.is_ok()));
         if let (true, Some(kept)) = (is_nested, &kept) {
             self.tree.add_forged_tools(&kept.tools);
         }
         (Outcome { details: Some(details), ..outcome }, kept)
+    }
+
+    fn not_copied(&self, problem: String) -> NotCopied {
+        let workspace = self.agent.options().grants.workspace.as_ref();
+        let workspace = workspace.map(|path| path.display().to_string()).unwrap_or_default();
+        NotCopied { workspace, problem }
     }
 
     fn details(&self, commit: &Commit) -> CallDetails {
@@ -383,6 +462,7 @@ impl CallInProgress<'_> {
             call: request.id.clone(),
             trace: request.lineage.trace().clone(),
             model_calls: commit.model_calls(),
+            inference_calls: commit.inference_calls(),
             usage: commit.usage(),
             duration: self.started.elapsed(),
             origin: accepted.map(|attempt| attempt.origin.clone()),
@@ -403,7 +483,7 @@ impl CallInProgress<'_> {
             session: self.agent.owner().session.clone(),
             summary,
             sandbox_tier: self.agent.runtime().workers().tier().to_owned(),
-            grants: options.grants.to_json(),
+            grants: options.grants_json(),
             prep_ticket_id: self.agent.prep_ticket_id(),
             debug: options.debug.then(|| Debug {
                 system_prompt: self.prompt.as_ref().map(|prompt| prompt.system.clone()),
@@ -418,7 +498,7 @@ impl CallInProgress<'_> {
             programs: log_entry::digests(commit).into_iter().flatten().collect(),
             encode: &|before, line| {
                 let entry = log_entry::project(commit, &details, before);
-                // What has only text for keys can be written to memory.
+                // Writing to memory fails only for keys that are not text, and there are none.
                 let _ = serde_json::to_writer(line, &entry);
             },
         });

@@ -5,19 +5,23 @@
 
 mod agent;
 mod file;
+mod outside;
 mod options;
+mod own_files;
 mod table;
 mod value;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 use thiserror::Error;
 
 use crate::provider::{Secret, ServiceAddress, address_variables, key_variables};
+use crate::toolbox::CommandOptions;
 use file::Profiles;
 use value::Written;
 
@@ -25,6 +29,8 @@ use value::Written;
 pub use agent::AgentOptions;
 pub use agent::AgentOverrides;
 pub(crate) use agent::agent_keys;
+#[doc(hidden)]
+pub use outside::{McpServerOptions, McpTransport, server_entries, tool_name};
 #[doc(hidden)]
 pub use table::{KEYS, Key};
 pub use table::{Settings, SettingsLayer};
@@ -59,6 +65,16 @@ pub enum SettingOrigin {
     Flag,
     /// The embedding program.
     Code,
+}
+
+impl SettingOrigin {
+    /// Whether values of both were set together: in one table, in the environment, by flags or by code.
+    fn is_together_with(&self, other: &Self) -> bool {
+        if matches!(self, Self::Profile(_)) {
+            return self == other;
+        }
+        mem::discriminant(self) == mem::discriminant(other)
+    }
 }
 
 impl fmt::Display for SettingOrigin {
@@ -132,6 +148,18 @@ pub enum ConfigFault {
         /// Its name.
         variable: String,
     },
+    /// A grant of Recurgent's own files, or of a key.
+    #[error("`{setting}` cannot grant {path}: {problem}; {next}", path = .path.display())]
+    Grant {
+        /// Which setting.
+        setting: &'static str,
+        /// What it grants.
+        path: PathBuf,
+        /// Why it is refused.
+        problem: String,
+        /// What to do instead.
+        next: &'static str,
+    },
     /// No home directory to keep anything in.
     #[error("no home directory was found; set RECURGENT_STATE_DIR to a directory you can write to")]
     Homeless,
@@ -150,6 +178,10 @@ pub struct Config {
     settings: Settings,
     /// The text of every value, and where it came from.
     texts: BTreeMap<&'static str, (String, SettingOrigin)>,
+    /// What the profile in use replaced.
+    replaced: BTreeMap<&'static str, (String, SettingOrigin)>,
+    /// Where an address of a model service was set.
+    addressed: Vec<SettingOrigin>,
     keys: BTreeMap<&'static str, Secret>,
     /// Addresses of model services, by the variables that other tools read.
     addresses: BTreeMap<&'static str, ServiceAddress>,
@@ -162,6 +194,9 @@ pub struct Config {
     runtime_home: Option<PathBuf>,
     file: Option<PathBuf>,
     editor: Option<OsString>,
+    home: Option<OsString>,
+    commands: BTreeMap<String, CommandOptions>,
+    servers: BTreeMap<String, McpServerOptions>,
 }
 
 impl Config {
@@ -199,6 +234,8 @@ impl Config {
         Self {
             texts: texts.map(|(name, text)| (name, (text, SettingOrigin::Default))).collect(),
             settings,
+            replaced: BTreeMap::new(),
+            addressed: Vec::new(),
             keys: BTreeMap::new(),
             addresses: BTreeMap::new(),
             profiles: Profiles::new(),
@@ -210,6 +247,9 @@ impl Config {
             runtime_home: None,
             file: None,
             editor: None,
+            home: Self::variable("HOME"),
+            commands: BTreeMap::new(),
+            servers: BTreeMap::new(),
         }
     }
 
@@ -235,8 +275,10 @@ impl Config {
     pub fn with(mut self, layer: &SettingsLayer) -> Result<Self, ConfigFault> {
         let layer = checked(layer)?;
         self.settings.apply(&layer);
-        let texts = layer.texts().into_iter();
-        self.texts.extend(texts.map(|(name, text)| (name, (text, SettingOrigin::Code))));
+        for (name, text) in layer.texts() {
+            self.note_address(name, &text, &SettingOrigin::Code);
+            self.texts.insert(name, (text, SettingOrigin::Code));
+        }
         if let Some(profile) = &layer.profile {
             self.use_profile(profile, &SettingOrigin::Code)?;
         }
@@ -270,6 +312,7 @@ impl Config {
             Written::Text(text) | Written::Literal(text) => text.clone(),
             Written::List(_) => layer.texts().into_iter().map(|(_, text)| text).collect(),
         };
+        self.note_address(key.name, &text, origin);
         self.texts.insert(key.name, (text.clone(), origin.clone()));
         if key.name == "profile" { self.use_profile(&text, origin) } else { Ok(()) }
     }

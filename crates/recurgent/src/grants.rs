@@ -5,8 +5,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use lifecycle::blame::{GrantedAccess, Workspace};
+use lifecycle::outside_tool::{OutsideOrigin, OutsideTool};
 use serde_json::{Map, Value, json};
 
 /// The name of this machine's loopback interface.
@@ -29,6 +31,8 @@ pub struct Grants {
     pub workspace: Option<PathBuf>,
     /// Whether they may change the workspace.
     pub workspace_write: bool,
+    /// What they may show a model of the values they work with.
+    pub model_sees: ModelSees,
     /// The caller's working directory: granted paths beneath it are also found by their names in it, where programs
     /// have no workspace.
     pub names_from: Option<PathBuf>,
@@ -57,11 +61,13 @@ impl Grants {
         GrantedAccess {
             hosts,
             paths: paths.map(|path| text(path)).collect(),
+            writable: self.write.iter().map(|path| text(path)).collect(),
             names: self.names().iter().map(|granted| text(&granted.name)).collect(),
-            workspace: self
-                .workspace
-                .as_deref()
-                .map(|path| Workspace { path: text(path), writable: self.workspace_write }),
+            workspace: self.workspace.as_deref().map(|path| Workspace {
+                path: text(path),
+                writable: self.workspace_write,
+                is_of_another_user: rustix::process::geteuid().is_root(),
+            }),
         }
     }
 
@@ -71,6 +77,9 @@ impl Grants {
         if let Some(workspace) = &self.workspace {
             shown.insert("workspace".to_owned(), json!(workspace));
             shown.insert("workspace_write".to_owned(), json!(self.workspace_write));
+        }
+        if self.model_sees != ModelSees::Auto {
+            shown.insert("model_sees".to_owned(), json!(self.model_sees.name()));
         }
         Value::Object(shown)
     }
@@ -116,9 +125,44 @@ impl Grants {
         let mut names: Vec<GrantedName> =
             self.read.iter().chain(&self.write).filter_map(named).collect();
         names.sort();
-        // What is beneath another name comes after it.
+        // A name beneath another one comes after it.
         names.dedup_by(|next, before| next.name.starts_with(&before.name));
         names
+    }
+}
+
+/// What programs may show a model of the values they work with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModelSees {
+    /// Values, if the model is on this machine; else previews.
+    #[default]
+    Auto,
+    /// Names, types, sizes and beginnings of values, as in every prompt.
+    Previews,
+    /// Whole values.
+    Values,
+}
+
+impl ModelSees {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Previews, Self::Values];
+
+    /// As it is configured.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Previews => "previews",
+            Self::Values => "values",
+        }
+    }
+
+    /// Whether whole values may be shown to a model that is on this machine, or is not.
+    pub(crate) fn values(self, is_local: bool) -> bool {
+        match self {
+            Self::Auto => is_local,
+            Self::Previews => false,
+            Self::Values => true,
+        }
     }
 }
 
@@ -172,6 +216,122 @@ impl FromStr for Network {
         let separator = |c: char| c == ',' || c.is_whitespace();
         let hosts = text.split(separator).filter(|host| !host.is_empty());
         Self::Hosts(hosts.map(str::to_owned).collect()).checked()
+    }
+}
+
+/// Tools from outside that programs may call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolGrant {
+    /// The functions that the embedding program adds, no command and no server.
+    #[default]
+    Functions,
+    /// None.
+    Nothing,
+    /// These: `orders` with all its methods, or `orders.search` alone.
+    Named(Vec<String>),
+    /// Every one.
+    All,
+}
+
+/// Most names in a grant of tools.
+const MAX_TOOL_NAMES: usize = 200;
+
+impl ToolGrant {
+    /// Whether some method of a tool is granted.
+    pub(crate) fn covers(&self, tool: &str, origin: OutsideOrigin) -> bool {
+        let is_of = |name: &String| name.split('.').next() == Some(tool);
+        match self {
+            Self::Functions => origin == OutsideOrigin::Function,
+            Self::Nothing => false,
+            Self::Named(names) => names.iter().any(is_of),
+            Self::All => true,
+        }
+    }
+
+    /// The tool with the methods that are granted.
+    pub(crate) fn narrow(&self, tool: Arc<OutsideTool>) -> Arc<OutsideTool> {
+        let Self::Named(names) = self else { return tool };
+        if names.contains(&tool.name) {
+            return tool;
+        }
+        let is_granted = |method: &str| names.contains(&format!("{}.{method}", tool.name));
+        let mut narrowed = OutsideTool::clone(&tool);
+        narrowed.methods.retain(|it| is_granted(&it.name) || is_granted(&it.original));
+        Arc::new(narrowed)
+    }
+
+    /// What both allow: a grant is only narrowed.
+    #[must_use]
+    pub(crate) fn within(&self, wider: &Self) -> Self {
+        match (self, wider) {
+            (narrow, Self::All) => narrow.clone(),
+            (Self::All, wider) => wider.clone(),
+            (Self::Nothing, _) | (_, Self::Nothing) => Self::Nothing,
+            (Self::Named(names), Self::Named(allowed)) => {
+                let is_allowed = |name: &&String| {
+                    let tool = name.split('.').next().unwrap_or_default();
+                    allowed.contains(name) || allowed.iter().any(|it| it == tool)
+                };
+                let mut both: Vec<String> = names.iter().filter(is_allowed).cloned().collect();
+                let narrower = allowed.iter().filter(|name| {
+                    name.split_once('.').is_some_and(|(tool, _)| names.iter().any(|it| it == tool))
+                });
+                let narrower: Vec<String> =
+                    narrower.filter(|name| !both.contains(name)).cloned().collect();
+                both.extend(narrower);
+                if both.is_empty() { Self::Nothing } else { Self::Named(both) }
+            }
+            (Self::Functions, Self::Functions) => Self::Functions,
+            // Which names are functions is known only when a program asks.
+            (Self::Named(names), Self::Functions) | (Self::Functions, Self::Named(names)) => {
+                Self::Named(names.clone())
+            }
+        }
+    }
+
+    /// As in the log; null if it is the default.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Functions => Value::Null,
+            Self::Nothing => json!([]),
+            Self::Named(names) => json!(names),
+            Self::All => json!(["*"]),
+        }
+    }
+}
+
+impl FromStr for ToolGrant {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let separator = |c: char| c == ',' || c.is_whitespace();
+        let names: Vec<&str> = text.split(separator).filter(|name| !name.is_empty()).collect();
+        match names.as_slice() {
+            [] => Ok(Self::Functions),
+            ["none"] => Ok(Self::Nothing),
+            ["*"] => Ok(Self::All),
+            names if names.len() <= MAX_TOOL_NAMES && names.iter().all(|it| is_grantable(it)) => {
+                Ok(Self::Named(names.iter().map(|&name| name.to_owned()).collect()))
+            }
+            _ => Err("names of tools such as orders or orders.search, * for all, or none"),
+        }
+    }
+}
+
+/// Whether this can be the name of a tool, or of one of its methods.
+fn is_grantable(name: &str) -> bool {
+    let (tool, method) = name.split_once('.').unwrap_or((name, "any"));
+    crate::toolbox::is_tool_name(tool) && !method.is_empty()
+}
+
+impl fmt::Display for ToolGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Functions => Ok(()),
+            Self::Nothing => f.write_str("none"),
+            Self::Named(names) => f.write_str(&names.join(",")),
+            Self::All => f.write_str("*"),
+        }
     }
 }
 
@@ -261,6 +421,38 @@ mod tests {
             if let Some(network) = expected {
                 assert_eq!(network.to_string().parse(), Ok(network));
             }
+        }
+    }
+
+    #[test]
+    fn a_grant_of_tools_covers_names_and_is_only_narrowed() {
+        let grant = |text: &str| text.parse::<ToolGrant>().unwrap();
+        for (text, function, orders, time) in [
+            ("", true, false, false),
+            ("none", false, false, false),
+            ("*", true, true, true),
+            ("orders", false, true, false),
+            ("orders.search, time", false, true, true),
+        ] {
+            let grant = grant(text);
+            let covers = |tool: &str, origin| grant.covers(tool, origin);
+            assert_eq!(covers("mail", OutsideOrigin::Function), function, "{text}");
+            assert_eq!(covers("orders", OutsideOrigin::Mcp), orders, "{text}");
+            assert_eq!(covers("time", OutsideOrigin::Command), time, "{text}");
+            assert_eq!(grant.to_string().parse::<ToolGrant>().unwrap(), grant);
+        }
+        for (narrow, wide, both) in [
+            ("a,b", "b,c", "b"),
+            ("a.x,b", "a,b.y", "a.x,b.y"),
+            ("a", "none", "none"),
+            ("*", "a", "a"),
+            ("a", "*", "a"),
+            ("a", "b", "none"),
+        ] {
+            assert_eq!(grant(narrow).within(&grant(wide)), grant(both), "{narrow} in {wide}");
+        }
+        for refused in ["Orders", "a b*", "*,a", ".x", "a."] {
+            assert!(refused.parse::<ToolGrant>().is_err(), "{refused}");
         }
     }
 

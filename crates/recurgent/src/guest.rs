@@ -10,7 +10,7 @@ use std::time::Duration;
 use lifecycle::context::ContextChanges;
 use lifecycle::execution::{Output, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::outcome::Outcome;
-use lifecycle::provenance::ObservedSource;
+use lifecycle::provenance::{FailedContact, ObservedSource};
 use serde_json::{Map, Value};
 
 use crate::grants::Grants;
@@ -52,6 +52,8 @@ pub struct Done {
     pub result_from: ResultFrom,
     /// The hosts it connected to, where the host makes its connections.
     pub reached: Vec<ObservedSource>,
+    /// Its contacts with services that failed, as it says.
+    pub failed_contacts: Vec<FailedContact>,
 }
 
 /// What a program may ask of the host while it runs.
@@ -104,8 +106,31 @@ pub enum Ask {
         /// `content:…`.
         reference: String,
     },
+    /// Ask a model about data.
+    Infer {
+        /// What is asked.
+        instruction: String,
+        /// What it is about; null: nothing.
+        data: Value,
+        /// Items that are asked about one by one.
+        each: Option<Vec<Value>>,
+        /// What an answer must be; null: a text.
+        schema: Value,
+    },
+    /// Look at a value, and be written anew.
+    Look {
+        /// The value.
+        value: Value,
+        /// What the program wants to know.
+        why: String,
+    },
     /// The tool registry.
     Tools,
+    /// Tools from outside that match.
+    SearchTools {
+        /// What is looked for.
+        words: String,
+    },
     /// Earlier calls of the running program's agent.
     History {
         /// At most this many, the newest.

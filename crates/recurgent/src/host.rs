@@ -1,4 +1,6 @@
-//! What a running program may ask, and the answer: an ordinary call, a read, or a refusal.
+//! What a running program may ask, and the answer: an ordinary call, a call of a tool from outside, a read, or a refusal.
+
+mod outside;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +8,9 @@ use std::sync::Arc;
 use lifecycle::contract;
 use lifecycle::execution::{Environment, FailedRun, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, examine_request};
-use lifecycle::outcome::{FailureKind, Limit};
+use lifecycle::inference::Question;
+use lifecycle::look::Look;
+use lifecycle::outcome::{Failure, FailureKind, Limit};
 use lifecycle::provenance::{Observation, ObservedSource};
 use lifecycle::request::{Arguments, Role, decoded_bytes};
 use serde_json::{Map, Value};
@@ -15,10 +19,12 @@ use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::grants::Network;
 use crate::guest::{Answer, Ask, Done, RunLimits, TurnEvent};
+use crate::inference::Inferrer;
+use crate::toolbox::Toolbox;
 use crate::tree::{AttemptTools, MemoryCharge, Tree};
 use crate::upkeep::time_before;
 use crate::worker::WorkerTurn;
-use crate::workspace::Snapshot;
+use crate::workspace::WorkspaceVersion;
 
 /// Most history records one ask may read.
 const MAX_HISTORY: usize = 1000;
@@ -34,8 +40,8 @@ pub(crate) struct Host<'a> {
     agent: &'a Agent,
     order: Order<'a>,
     tree: &'a Tree,
-    /// Agents the program holds, by handle.
-    held: BTreeMap<String, Agent>,
+    /// Agents and outside tools the program holds, by handle.
+    held: BTreeMap<String, Held>,
     /// Memory that the arguments take, if a program passed them, and the contracts of those agents.
     received_bytes: usize,
     /// Why an agent could not remember what it was given.
@@ -47,14 +53,21 @@ pub(crate) struct Host<'a> {
     violations: Vec<Violation>,
     /// What the program reached through the tools it called.
     reached_by_tools: Observation,
-    /// The error type of the last call, if it failed.
-    failed_call: Option<String>,
-    /// The workspace that the program may change, as it was before.
-    workspace: Option<Snapshot>,
+    /// How the last call failed, if it did.
+    failed_call: Option<Failure>,
+    /// The version of the workspace that the program may change.
+    workspace_version: Option<Arc<WorkspaceVersion>>,
+    /// What it asks a model.
+    inferrer: Inferrer<'a>,
 }
 
 impl<'a> Host<'a> {
-    pub(crate) fn new(agent: &'a Agent, order: Order<'a>, tree: &'a Tree) -> Self {
+    pub(crate) fn new(
+        agent: &'a Agent,
+        order: Order<'a>,
+        tree: &'a Tree,
+        workspace_version: Option<Arc<WorkspaceVersion>>,
+    ) -> Self {
         let is_nested = order.request.lineage.depth() > 0;
         // The memory of a called agent is counted by the program that holds the agent.
         let received_bytes = if is_nested {
@@ -74,16 +87,19 @@ impl<'a> Host<'a> {
             violations: Vec::new(),
             reached_by_tools: Observation::of_no_network(),
             failed_call: None,
-            workspace: None,
+            workspace_version,
+            inferrer: Inferrer::new(agent, order.request, tree),
         }
     }
 
     /// Runs the ordered program to its end, or to the end of the tree's time.
     pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, FailedRun> {
-        self.workspace = Snapshot::of_writable(&self.agent.options().grants);
         let mut turn = self.start(environment).map_err(FailedRun::not_started)?;
         match self.converse(&mut turn) {
-            Ok(done) => Ok(self.report(done)),
+            Ok(done) => match self.finish_version(&mut turn) {
+                Ok(()) => Ok(self.report(done)),
+                Err(fault) => Err(self.failed(fault, done)),
+            },
             Err(fault) => {
                 // Its limit was cut to what was left of the tree's time.
                 let is_late =
@@ -96,6 +112,7 @@ impl<'a> Host<'a> {
                     output: Box::new(output),
                     worker: Box::new(worker),
                     observed: Box::new(observed),
+                    inferred: Box::new(self.inferrer.into_inferred()),
                 })
             }
         }
@@ -111,7 +128,33 @@ impl<'a> Host<'a> {
             grants: &self.agent.options().grants,
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
-        guest.start(environment, &self.order, &run_limits)
+        let workspace_version = self.workspace_version.as_deref().map(WorkspaceVersion::mount);
+        let turn = guest.start_on(workspace_version, environment, &self.order, &run_limits)?;
+        if let Some((workspace_version, layer)) =
+            self.workspace_version.as_ref().zip(turn.workspace_layer())
+        {
+            workspace_version.mounted(layer);
+        }
+        Ok(turn)
+    }
+
+    /// Finds out what the program changed in its workspace, when nothing of it runs any more.
+    fn finish_version(&self, turn: &mut WorkerTurn) -> Result<(), WorkerFault> {
+        let Some(workspace_version) = &self.workspace_version else { return Ok(()) };
+        turn.end_own_zygote();
+        workspace_version.finish().map_err(|problem| WorkerFault::Limited(Limit::Files, problem))
+    }
+
+    /// A run that ended, and whose changes cannot be kept.
+    fn failed(self, fault: WorkerFault, done: Done) -> FailedRun {
+        let observed = self.observed(done.reached);
+        FailedRun {
+            fault,
+            output: Box::new(done.output),
+            worker: Box::new(done.worker),
+            observed: Box::new(observed),
+            inferred: Box::new(self.inferrer.into_inferred()),
+        }
     }
 
     /// Answers what the program asks until it is done.
@@ -119,6 +162,9 @@ impl<'a> Host<'a> {
         let limit = self.order.request.allowance.asks_per_call;
         for _ in 0..=limit {
             match turn.listen()? {
+                TurnEvent::Ask(Ask::Look { value, why }) if self.inferrer.may_show_values() => {
+                    return Ok(turn.end_looked(Look { value, why }));
+                }
                 TurnEvent::Ask(ask) => {
                     let answer = self.answer(ask);
                     self.tree.check_time()?;
@@ -145,9 +191,13 @@ impl<'a> Host<'a> {
             ending: done.ending,
             changes: done.changes,
             forged: self.tools.to_vec(),
-            observed: self.observed(done.reached),
+            observed: Observation {
+                failed_contacts: done.failed_contacts,
+                ..self.observed(done.reached)
+            },
             violations: self.violations,
             failed_call: self.failed_call,
+            inferred: self.inferrer.into_inferred(),
             output: done.output,
             worker: done.worker,
             result_from: done.result_from,
@@ -162,13 +212,11 @@ impl<'a> Host<'a> {
         for source in &by_tools.sources {
             observation.add(source.clone());
         }
-        let changed = self.workspace.as_ref().map(Snapshot::changes).unwrap_or_default();
-        let sent = match (&by_tools.sent, changed.is_empty()) {
-            (by_tools, true) => by_tools.clone(),
-            (by_tools, false) => Some(by_tools.iter().flatten().cloned().chain(changed).collect()),
-        };
+        let sent = by_tools.sent.clone();
+        let (outside_calls, outside_count) =
+            (by_tools.outside_calls.clone(), by_tools.outside_count);
         let agent_answered = by_tools.agent_answered;
-        Observation { complete, sent, agent_answered, ..observation }
+        Observation { complete, sent, agent_answered, outside_calls, outside_count, ..observation }
     }
 
     /// Why the agent cannot remember what the program leaves.
@@ -182,7 +230,7 @@ impl<'a> Host<'a> {
         if let Some(problem) = self.too_large.take().or_else(|| self.tools.over_limit()) {
             return Err(WorkerFault::Limited(Limit::Memory, problem));
         }
-        let memories: usize = self.held.values().map(Agent::memory_bytes).sum();
+        let memories: usize = self.held.values().map(Held::memory_bytes).sum();
         let total = self.memory.set(memories + self.received_bytes + more);
         let limit = self.agent.runtime().config().max_tree_memory_bytes();
         if total <= limit {
@@ -208,10 +256,15 @@ impl<'a> Host<'a> {
         let store = self.agent.runtime().store();
         match ask {
             Ask::Call { agent, method, args, kwargs } => {
-                let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
+                let arguments = Arguments { args, kwargs };
+                if let Some(Held::Outside(toolbox)) = self.held.get(&agent) {
+                    let toolbox = Arc::clone(toolbox);
+                    return self.call_outside(toolbox.as_ref(), &method, arguments);
+                }
+                let outcome = self.held(&agent)?.call(&method, arguments)?;
                 self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
                 self.reached_by_tools.agent_answered |= outcome.is_ok();
-                self.failed_call = outcome.failure().map(|failure| failure.kind.code().to_owned());
+                self.failed_call = outcome.failure().cloned();
                 Ok(Answer::Outcome(Box::new(outcome)))
             }
             Ask::Tool { name } => self.tool(&name),
@@ -234,6 +287,15 @@ impl<'a> Host<'a> {
                     store.content(&reference, kept_since.as_deref()).map_err(AgentFault::from)?;
                 Ok(Answer::Value(value.unwrap_or(Value::Null)))
             }
+            Ask::Infer { instruction, data, each, schema } => {
+                self.infer(instruction, data, each, &schema)
+            }
+            // One that is permitted ends the run.
+            Ask::Look { .. } => {
+                let withheld = self.inferrer.withhold();
+                self.failed_call = Some(withheld.clone());
+                Err(withheld.into())
+            }
             Ask::Tools => {
                 let tools = store.tools(None, MAX_TOOLS).map_err(AgentFault::from)?;
                 let view = tools
@@ -241,6 +303,7 @@ impl<'a> Host<'a> {
                     .map(|known| (known.tool.name.as_str().to_owned(), known.to_json()));
                 Ok(Answer::Value(Value::Object(view.collect())))
             }
+            Ask::SearchTools { words } => Ok(self.search_outside(&words)),
             Ask::History { limit, before } => {
                 let limit = usize::try_from(limit).unwrap_or(MAX_HISTORY).min(MAX_HISTORY);
                 let records = store
@@ -251,16 +314,42 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Asks the agent's model about data.
+    fn infer(
+        &mut self,
+        instruction: String,
+        data: Value,
+        each: Option<Vec<Value>>,
+        schema: &Value,
+    ) -> Result<Answer, Refusal> {
+        let asked = match Question::parse(instruction, data, each, schema) {
+            Ok(question) => self.inferrer.ask(question),
+            Err(fault) => Err(Box::new(Failure::new(FailureKind::InvalidCall, fault.to_string()))),
+        };
+        self.failed_call = asked.as_ref().err().map(|failure| (**failure).clone());
+        self.reached_by_tools.agent_answered |= asked.is_ok();
+        asked.map(Answer::Value).map_err(|failure| Refusal::from(*failure))
+    }
+
     fn held(&self, handle: &str) -> Result<&Agent, Refusal> {
-        self.held.get(handle).ok_or_else(|| {
-            Refusal::invalid(format!(
+        match self.held.get(handle) {
+            Some(Held::Agent(agent)) => Ok(agent),
+            Some(Held::Outside(toolbox)) => Err(Refusal::invalid(format!(
+                "the tool {} comes from outside and has no memory; call its methods",
+                toolbox.name()
+            ))),
+            None => Err(Refusal::invalid(format!(
                 "no agent has the handle {handle:?}; get one with tool or delegate"
-            ))
-        })
+            ))),
+        }
     }
 
     /// A tool forged in this attempt, or a known one.
     fn tool(&mut self, name: &str) -> Result<Answer, Refusal> {
+        if let Some(toolbox) = self.outside_tool(name) {
+            let role = toolbox.name().to_owned();
+            return self.hold_as(Held::Outside(toolbox), role);
+        }
         let role = self.other_role(name)?;
         let forged = self.tools.find(&role);
         let known = if forged.is_some() {
@@ -272,6 +361,7 @@ impl<'a> Host<'a> {
         };
         let Some(tool) = known else {
             let known = known_names(self.agent.runtime()).map_err(AgentFault::from)?;
+            let known = self.with_outside_names(known);
             return Err(AgentFault::UnknownTool { name: name.to_owned(), known }.into());
         };
         self.hold(self.child(name).contract_of(tool))
@@ -296,15 +386,7 @@ impl<'a> Host<'a> {
                     child.contract_field(field, value)
                 }
                 (option, value) if agent_keys().any(|known| known == option) => {
-                    let text = match value {
-                        Value::String(text) => text,
-                        Value::Null
-                        | Value::Bool(_)
-                        | Value::Number(_)
-                        | Value::Array(_)
-                        | Value::Object(_) => value.to_string(),
-                    };
-                    let given = AgentOverrides::parse([(option, text.as_str())]);
+                    let given = AgentOverrides::of_json(option, &value);
                     child.overrides(&given.map_err(AgentFault::from)?)
                 }
                 // Not understood: the contract notes it and keeps it as intent.
@@ -344,22 +426,42 @@ impl<'a> Host<'a> {
 
     fn child(&self, role: &str) -> AgentBuilder {
         let request = self.order.request;
-        self.agent
-            .delegate(role)
-            .under(request.lineage.child_of(&request.id), self.tree.for_attempt(&self.tools))
+        self.agent.delegate(role).under(
+            request.lineage.child_of(&request.id),
+            self.tree.for_attempt(&self.tools, self.workspace_version.as_ref()),
+        )
     }
 
     fn hold(&mut self, child: AgentBuilder) -> Result<Answer, Refusal> {
+        let agent = child.build()?;
+        let role = agent.role().as_str().to_owned();
+        self.hold_as(Held::Agent(Box::new(agent)), role)
+    }
+
+    fn hold_as(&mut self, held: Held, role: String) -> Result<Answer, Refusal> {
         if self.held.len() >= MAX_AGENTS {
             return Err(Refusal::invalid(format!(
                 "a program may hold at most {MAX_AGENTS} agents; reuse the ones it has"
             )));
         }
-        let agent = child.build()?;
         let handle = format!("a{}", self.held.len() + 1);
-        let role = agent.role().as_str().to_owned();
-        self.held.insert(handle.clone(), agent);
+        self.held.insert(handle.clone(), held);
         Ok(Answer::Agent { handle, role })
+    }
+}
+
+/// What a program holds by a handle.
+enum Held {
+    Agent(Box<Agent>),
+    Outside(Arc<dyn Toolbox>),
+}
+
+impl Held {
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Agent(agent) => agent.memory_bytes(),
+            Self::Outside(_) => 0,
+        }
     }
 }
 
@@ -372,6 +474,12 @@ struct Refusal {
 impl Refusal {
     fn invalid(message: String) -> Self {
         Self { error_type: FailureKind::InvalidCall.code().to_owned(), message }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { error_type: failure.kind.code().to_owned(), message: failure.message }
     }
 }
 

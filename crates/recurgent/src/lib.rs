@@ -3,11 +3,15 @@
 //! [`Runtime`] is what a process shares, [`Agent`] a role with a memory. Every decision is made in the
 //! `lifecycle` crate; `call.rs` performs one call from top to bottom.
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("programs are contained by the Linux kernel, by rules for x86-64 alone");
+
 pub mod config;
 pub mod grants;
 pub mod observe;
 pub mod provider;
 pub mod store;
+pub mod toolbox;
 
 // Not part of the interface: for the command line, the conformance runner and the tests of this repository.
 #[doc(hidden)]
@@ -29,6 +33,7 @@ mod agent;
 mod arguments;
 mod call;
 mod host;
+mod inference;
 mod identity;
 mod preparation;
 mod runtime;
@@ -68,6 +73,7 @@ pub use lifecycle::request::{
 pub use lifecycle::standing::Standing;
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
+pub use schemars;
 pub use store::catalog::{KnownArtifact, TaughtMethod};
 pub use stored_programs::{
     EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary,

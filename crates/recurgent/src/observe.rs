@@ -39,6 +39,10 @@ impl Observers {
         self.observers.push(observer);
     }
 
+    pub(crate) fn are_any(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
     /// How long this thread has been running an observer; `None`: it runs none.
     pub(crate) fn notifying_for(&self, thread: ThreadId) -> Option<Duration> {
         let notifying = self.notifying();

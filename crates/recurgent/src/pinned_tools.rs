@@ -1,13 +1,13 @@
 //! Tools pinned in a directory: an export that is read once and never written to.
 //!
-//! Its programs are candidates after the store's own. What comes of their calls is logged, and not counted anywhere.
+//! Its programs are candidates after the store's own. Outcomes of their calls are logged, and not counted anywhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::dialect::Language;
-use lifecycle::example::PersonRejection;
+use lifecycle::example::{Example, PersonRejection};
 use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::tool::Tool;
 
@@ -19,6 +19,7 @@ use crate::store::{Store, StoreFault, layout};
 pub(crate) struct PinnedTools {
     tools: BTreeMap<Role, Tool>,
     programs: BTreeMap<(Role, Method, Language), Vec<Artifact>>,
+    examples: BTreeMap<(Role, Method), Vec<Example>>,
 }
 
 impl PinnedTools {
@@ -37,6 +38,14 @@ impl PinnedTools {
         for entry in read.bundle.tools {
             let tool = Tool { name: entry.name.clone(), contract: entry.contract };
             pinned.tools.insert(entry.name, tool);
+        }
+        for entry in &read.bundle.artifacts {
+            let known = pinned.examples.entry((entry.role.clone(), entry.method.clone()));
+            let known = known.or_default();
+            // The file of each language and contract has all examples of the method.
+            let more = entry.examples.iter().filter(|it| !known.contains(it));
+            let more: Vec<Example> = more.cloned().collect();
+            known.extend(more);
         }
         for artifact in read.bundle.artifacts.iter().filter_map(ArtifactEntry::running) {
             let key = (artifact.role.clone(), artifact.method.clone(), artifact.language);
@@ -77,6 +86,12 @@ impl PinnedTools {
     ) -> Result<Option<Artifact>, StoreFault> {
         let found = self.list(Some(&key.role), store)?;
         Ok(found.into_iter().find(|it| it.key() == *key))
+    }
+
+    /// The examples of a method.
+    pub(crate) fn examples(&self, role: &Role, method: &Method) -> &[Example] {
+        let found = self.examples.get(&(role.clone(), method.clone()));
+        found.map_or(&[], Vec::as_slice)
     }
 
     /// A tool by its name.

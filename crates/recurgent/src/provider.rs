@@ -12,6 +12,7 @@ mod scripted;
 mod secret;
 mod served;
 mod setting;
+mod stream;
 mod wire;
 
 use std::fmt;
@@ -20,9 +21,11 @@ use std::time::Duration;
 
 use lifecycle::dialect::Language;
 use lifecycle::request::{Method, Role};
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::guest::Cancellation;
+use crate::toolbox::RecordedTools;
 
 #[doc(hidden)]
 pub mod engine {
@@ -47,7 +50,7 @@ pub use secret::Secret;
 pub use setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 #[doc(hidden)]
 pub use wire::Wire;
-/// The ports where model servers of one's own usually listen: Ollama, LM Studio, llama.cpp, vLLM.
+/// The ports where local model servers usually listen: Ollama, LM Studio, llama.cpp, vLLM.
 pub(crate) const LOCAL_SERVERS: [u16; 4] = [11434, 1234, 8080, 8000];
 
 #[doc(hidden)]
@@ -79,7 +82,25 @@ pub trait Provider: fmt::Debug + Send + Sync {
         replies
     }
 
-    /// How many programs are asked for at once if no setting says.
+    /// Answers a question of a program about data. The payload has an `answer`, or the `answers` to several items.
+    /// `schema` says what it must be; `None`: the whole text is the answer.
+    fn infer(
+        &self,
+        _prompt: &Prompt,
+        _schema: Option<&Value>,
+        _request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        let message = "this provider writes programs only, and a program asked it about data with `infer`; use \
+                       another provider";
+        Err(DraftFault::Rejected(message.to_owned()))
+    }
+
+    /// Whether what it is sent stays on this machine.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    /// How many programs are asked for at once unless configured.
     fn candidates(&self) -> u32 {
         1
     }
@@ -114,6 +135,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn unused(&self) -> Vec<(String, usize)> {
         Vec::new()
     }
+
+    /// The outside tools that answer instead of the real ones, if this replays a recording.
+    #[doc(hidden)]
+    fn recorded_tools(&self) -> Option<Arc<RecordedTools>> {
+        None
+    }
 }
 
 /// The call a program is written for, and the bounds of the request.
@@ -143,7 +170,7 @@ pub struct DraftRequest<'a> {
     pub progress: ProgressListener<'a>,
 }
 
-/// A function that is called with how far a model is with its answer; or none.
+/// An optional callback for progress reports.
 #[derive(Clone, Copy, Default)]
 pub struct ProgressListener<'a>(Option<&'a dyn Fn(ModelProgress)>);
 
@@ -151,6 +178,11 @@ impl<'a> ProgressListener<'a> {
     /// Calls a function with every report.
     pub fn new(listener: &'a dyn Fn(ModelProgress)) -> Self {
         Self(Some(listener))
+    }
+
+    /// Whether anything is called.
+    pub fn listens(self) -> bool {
+        self.0.is_some()
     }
 
     /// Reports how far the model is.
@@ -163,7 +195,7 @@ impl<'a> ProgressListener<'a> {
 
 impl fmt::Debug for ProgressListener<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgressListener").field("listens", &self.0.is_some()).finish()
+        f.debug_struct("ProgressListener").field("listens", &self.listens()).finish()
     }
 }
 
@@ -171,6 +203,11 @@ impl DraftRequest<'_> {
     /// `role.method`, the key of scripts and recordings.
     pub fn key(&self) -> String {
         format!("{}.{}", self.role, self.method)
+    }
+
+    /// `infer:role.method`, the key of answers to questions of its programs.
+    pub fn infer_key(&self) -> String {
+        format!("infer:{}", self.key())
     }
 }
 
@@ -196,6 +233,16 @@ pub enum ProviderFault {
         "base_url must be http://HOST[:PORT]/PATH or https://…, without a query or credentials; a key goes into api_key_file"
     )]
     Address,
+    /// The key belongs to another service.
+    #[error(
+        "the key of api_key_file ({key}) was set together with another address than that of {address}, and is not sent there; set api_key_file and the address in one place, such as [provider.NAME], or give both as flags (--set api_key_file=FILE)"
+    )]
+    KeyOfAnotherAddress {
+        /// Where the key was set.
+        key: String,
+        /// Where the address was set.
+        address: String,
+    },
     /// The text is not a model name.
     #[error("{0:?} is not a model name; use letters, digits and . _ - / : only")]
     Model(String),
@@ -255,6 +302,15 @@ struct Unconfigured {
 
 impl Provider for Unconfigured {
     fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        Err(choose::no_model(request, &self.why))
+    }
+
+    fn infer(
+        &self,
+        _prompt: &Prompt,
+        _schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
         Err(choose::no_model(request, &self.why))
     }
 }

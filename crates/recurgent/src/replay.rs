@@ -1,14 +1,16 @@
 //! Logged calls run again: the log keeps every program of a call, so a call can be repeated without a
 //! model and compared with its log entry.
 //!
-//! The log does not keep everything. A call of a session used memory the log does not hold, large
-//! arguments are logged by a preview, secrets not at all: such calls are refused with the reason. A program
+//! The log does not keep everything. A call of a session used memory the log does not hold, one with a workspace may
+//! have used its files, large arguments are logged by a preview, secrets not at all: such calls are refused with the
+//! reason. A program
 //! that reads a clock, chance or the network may truthfully end otherwise; that is shown as a difference.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lifecycle::attempt::Stage;
 use lifecycle::contract;
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
@@ -105,7 +107,7 @@ pub fn replay(config: &Config, entries: &[Value], call_id: &str) -> Result<Repla
         script(&model, entry, &mut written);
     }
     let mut config = config.clone();
-    for (key, value) in [("log", "off"), ("guest", text(root, "guest"))] {
+    for (key, value) in [("log", "off"), ("tools", "none"), ("guest", text(root, "guest"))] {
         config.set(key, value)?;
     }
     let seen = Rejections::default();
@@ -158,9 +160,21 @@ fn tree<'a>(entries: &'a [Value], call_id: &'a str) -> Vec<&'a Value> {
 fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
     let incomplete = |why: String| Err(ReplayFault::Incomplete { call: name(entry), why });
     let session = text(entry, "session");
+    let called = attempts(entry).any(|attempt| attempt.get("outside_calls").is_some());
+    if called {
+        return incomplete(
+            "it called tools from outside, whose answers the log does not hold; record such runs with --record"
+                .to_owned(),
+        );
+    }
     if is_root && !session.is_empty() {
         return incomplete(format!(
             "it is a call of session {session:?}, whose memory at that time is not logged; record such runs with --record"
+        ));
+    }
+    if let Some(workspace) = entry.pointer("/grants/workspace").and_then(Value::as_str) {
+        return incomplete(format!(
+            "it ran in the workspace {workspace}, whose files at that time are not logged; `trace show` has its programs"
         ));
     }
     let failures = attempts(entry).map(|attempt| attempt.pointer("/failure/error_type"));
@@ -168,6 +182,13 @@ fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
     let ended = failures.flatten().filter_map(Value::as_str).find(is_unrepeated);
     if let Some(code) = ended {
         return incomplete(format!("it was ended from outside ({code}), not by its programs"));
+    }
+    let asks = |field| entry.get(field).and_then(Value::as_array).is_some_and(|it| !it.is_empty());
+    if asks("inferences") {
+        return incomplete(
+            "its program asked a model about data, and the log does not hold the answers; record such runs with --record"
+                .to_owned(),
+        );
     }
     let given = json!([entry.get("args"), entry.get("kwargs")]);
     if is_root && is_cut(&given) {
@@ -226,17 +247,21 @@ fn script<'a>(model: &Scripted, entry: &'a Value, written: &mut BTreeSet<(String
         }
         let failure = attempt.get("failure").cloned().unwrap_or_default();
         let message = text(&failure, "error_message").to_owned();
-        let fault = match text(&failure, "error_type") {
-            "rate_limited" => {
+        let fault = match FailureKind::of_code(text(&failure, "error_type")) {
+            Some(FailureKind::RateLimited) => {
                 DraftFault::RateLimited { message, retry_after: Some(Duration::ZERO) }
             }
             // What is not tried again.
-            "provider" if text(attempt, "lane").is_empty() => DraftFault::Rejected(message),
-            "provider" => DraftFault::Overloaded { message, retry_after: Some(Duration::ZERO) },
-            "provider_auth" => DraftFault::Auth(message),
-            "provider_refusal" => DraftFault::Refused(message),
-            "timeout" => DraftFault::TimedOut(waited(&failure)),
-            _ => DraftFault::Malformed(message),
+            Some(FailureKind::Provider) if text(attempt, "lane").is_empty() => {
+                DraftFault::Rejected(message)
+            }
+            Some(FailureKind::Provider) => {
+                DraftFault::Overloaded { message, retry_after: Some(Duration::ZERO) }
+            }
+            Some(FailureKind::ProviderAuth) => DraftFault::Auth(message),
+            Some(FailureKind::ProviderRefusal) => DraftFault::Refused(message),
+            Some(FailureKind::Timeout(_)) => DraftFault::TimedOut(waited(&failure)),
+            None | Some(_) => DraftFault::Malformed(message),
         };
         model.add_fault(&key, fault);
     }
@@ -295,7 +320,12 @@ struct Rejections(Arc<Mutex<Vec<Value>>>);
 
 impl Observer for Rejections {
     fn event(&self, event: &Event) {
-        if let EventKind::RolledBack { stage, .. } = &event.kind {
+        let rolled_back = match &event.kind {
+            EventKind::RolledBack { stage, .. } => Some(*stage),
+            EventKind::Looked { .. } => Some(Stage::Execution.name()),
+            EventKind::Started { .. } | EventKind::Ended { .. } | _ => None,
+        };
+        if let Some(stage) = rolled_back {
             let name = &event.subject.name;
             let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             seen.push(json!([name, stage]));

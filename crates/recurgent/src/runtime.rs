@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::StoreFault;
+use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dialect::Language;
-use lifecycle::request::{NameFault, Role};
+use lifecycle::example::Example;
+use lifecycle::request::{Method, NameFault, Role};
 use lifecycle::tool::Tool;
 use thiserror::Error;
 
@@ -21,6 +24,7 @@ use crate::session_queue::{SessionQueue, SessionQueues};
 use crate::single_flight::SingleFlight;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
+use crate::toolbox::{Functions, ToolRecorder, Toolbox, ToolboxFault, Toolboxes, command_tools};
 use crate::trial::{TrialRunner, Trials};
 use crate::worker::{Layers, WorkerGuest, Workers};
 
@@ -36,6 +40,9 @@ pub enum SetupFault {
     /// No store.
     #[error(transparent)]
     Store(#[from] StoreFault),
+    /// A tool from outside cannot be used.
+    #[error(transparent)]
+    Toolbox(#[from] ToolboxFault),
     /// The directory of pinned tools cannot be used.
     #[error("the tools in tools_dir cannot be used: {0}")]
     Tools(String),
@@ -63,6 +70,7 @@ struct Shared {
     pinned_tools: PinnedTools,
     inspection_cache: InspectionCache,
     single_flight: SingleFlight,
+    toolboxes: Toolboxes,
 }
 
 impl Runtime {
@@ -80,6 +88,7 @@ impl Runtime {
             record: None,
             observers: Observers::default(),
             layers: None,
+            toolboxes: Vec::new(),
         }
     }
 
@@ -150,6 +159,46 @@ impl Runtime {
         self.0.provider.as_ref()
     }
 
+    /// The functions of the embedding program that programs may call: `tool("orders").search(…)`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use recurgent::schemars::{self, JsonSchema};
+    /// use recurgent::{Runtime, config::Config};
+    /// use serde::Deserialize;
+    ///
+    /// /// Finds orders by words.
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Search {
+    ///     words: String,
+    /// }
+    ///
+    /// # let state = tempfile::tempdir()?;
+    /// let mut config = Config::defaults();
+    /// # config.set("state_dir", &state.path().display().to_string())?;
+    /// let runtime = Runtime::builder(config)
+    /// #     .provider(std::sync::Arc::new(recurgent::provider::Scripted::default()))
+    /// #     .store(std::sync::Arc::new(recurgent::store::sqlite::SqliteStore::in_memory()?))
+    ///     .build()?;
+    /// runtime.toolbox().function("orders.search", |search: Search| {
+    ///     Ok::<_, String>(vec![format!("order about {}", search.words)])
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn toolbox(&self) -> &Functions {
+        self.0.toolboxes.functions()
+    }
+
+    /// Every outside tool, for inspection.
+    #[doc(hidden)]
+    pub fn outside_tools(&self) -> Vec<Arc<dyn Toolbox>> {
+        self.0.toolboxes.all()
+    }
+
+    pub(crate) fn toolboxes(&self) -> &Toolboxes {
+        &self.0.toolboxes
+    }
+
     pub(crate) fn observers(&self) -> &Observers {
         &self.0.observers
     }
@@ -177,6 +226,44 @@ impl Runtime {
         let found = self.store().tools(Some(name), 1)?.into_iter().next();
         Ok(found.map(|known| known.tool).or_else(|| self.pinned_tools().tool(name).cloned()))
     }
+
+    /// What people taught about a method: here, and in `tools_dir` about calls that nothing was taught of here.
+    pub(crate) fn taught_examples(
+        &self,
+        role: &Role,
+        method: &Method,
+    ) -> Result<Vec<Example>, StoreFault> {
+        let mut taught = self.store().examples(role, method)?;
+        add_examples(&mut taught, self.pinned_tools().examples(role, method));
+        Ok(taught)
+    }
+
+    /// The same, and the examples of the contract that the method's programs were made under.
+    pub(crate) fn examples_for(
+        &self,
+        key: &ArtifactKey,
+        contract: Option<&Contract>,
+    ) -> Result<Vec<Example>, StoreFault> {
+        let mut examples = self.taught_examples(&key.role, &key.method)?;
+        let registered = self.registered_tool(&key.role)?.and_then(|tool| tool.contract);
+        let serves = |it: &&Contract| {
+            let own = &key.contract_fingerprint;
+            *own == it.fingerprint() || *own == Fingerprint::none()
+        };
+        for contract in contract.into_iter().chain(&registered).filter(serves) {
+            add_examples(&mut examples, &contract.examples());
+        }
+        Ok(examples)
+    }
+}
+
+/// Adds examples of calls that none of the known ones is of.
+fn add_examples(known: &mut Vec<Example>, more: &[Example]) {
+    for example in more {
+        if known.iter().all(|it| it.inputs != example.inputs) {
+            known.push(example.clone());
+        }
+    }
 }
 
 /// The builder of a runtime.
@@ -188,6 +275,7 @@ pub struct RuntimeBuilder {
     record: Option<PathBuf>,
     observers: Observers,
     layers: Option<Layers>,
+    toolboxes: Vec<Arc<dyn Toolbox>>,
 }
 
 impl RuntimeBuilder {
@@ -213,7 +301,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Writes every model answer to a new recording.
+    /// Adds a tool from outside. Functions are added to a runtime: [`Runtime::toolbox`].
+    #[must_use]
+    pub fn toolbox(mut self, toolbox: Arc<dyn Toolbox>) -> Self {
+        self.toolboxes.push(toolbox);
+        self
+    }
+
+    /// Writes every answer of a model, and of outside tools, to a new recording.
     #[must_use]
     pub fn record(mut self, path: PathBuf) -> Self {
         self.record = Some(path);
@@ -229,14 +324,19 @@ impl RuntimeBuilder {
 
     /// Opens the store, makes the provider; starts no process yet.
     pub fn build(self) -> Result<Runtime, SetupFault> {
-        let Self { config, provider, store, record, observers, layers } = self;
+        let Self { config, provider, store, record, observers, layers, mut toolboxes } = self;
+        config.check_grants()?;
         let mut provider = match provider {
             Some(provider) => provider,
             None => provider::make(&config.provider_options()?)?,
         };
+        let replayed = provider.recorded_tools();
+        let mut tool_recorder = None;
         if let Some(path) = record {
             let model = config.agent_options().model;
-            provider = Arc::new(Recorder::new(provider, model.as_str(), &path)?);
+            let recorder = Recorder::new(provider, model.as_str(), &path)?;
+            tool_recorder = Some(ToolRecorder::new(recorder.file()));
+            provider = Arc::new(recorder);
         }
         let pinned_tools = match config.tools_dir() {
             Some(directory) => PinnedTools::load(directory).map_err(SetupFault::Tools)?,
@@ -258,6 +358,8 @@ impl RuntimeBuilder {
             workers: Arc::clone(&workers),
             environments: Arc::clone(&environments),
         });
+        toolboxes.extend(command_tools(&config)?);
+        let toolboxes = Toolboxes::new(toolboxes, tool_recorder, replayed)?;
         let log = config.log_path()?.map(|path| Log::new(path, config.log_limits()));
         Ok(Runtime(Arc::new(Shared {
             config,
@@ -272,6 +374,7 @@ impl RuntimeBuilder {
             pinned_tools,
             inspection_cache: InspectionCache::default(),
             single_flight: SingleFlight::new(locks),
+            toolboxes,
         })))
     }
 }

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::guest::Cancellation;
 use crate::lock_file::{LockFile, LockGuard};
+use crate::toolbox::is_called_by;
 
 /// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
 /// such a call would never return.
@@ -123,7 +124,7 @@ struct SessionLocks {
 
 impl SessionLocks {
     fn new(folder: &Path, session: &str) -> Self {
-        let name: String = Checksum::of(session).as_str().chars().rev().take(NAME_CHARS).collect();
+        let name = Checksum::short_of(session, NAME_CHARS);
         Self {
             gate: LockFile::new(folder.join(format!("{name}.gate"))),
             turn: LockFile::new(folder.join(format!("{name}.turn"))),
@@ -197,7 +198,8 @@ impl SessionQueue {
     fn wait_in_process(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
         let own = thread::current().id();
         let mut line = self.line();
-        if line.holder == Some(own) {
+        let waits_for = |holder: &ThreadId| *holder == own || is_called_by(*holder);
+        if line.holder.as_ref().is_some_and(waits_for) {
             return Err(TurnFault::Reentered(self.name.clone()));
         }
         let ticket = line.next_ticket;

@@ -109,8 +109,7 @@ impl SingleFlight {
         let Some(folder) = &self.folder else { return Ok(None) };
         let ArtifactKey { role, method, language, contract_fingerprint } = key;
         let identity = format!("{role}\n{method}\n{language}\n{contract_fingerprint}");
-        let name: String =
-            Checksum::of(&identity).as_str().chars().rev().take(NAME_CHARS).collect();
+        let name = Checksum::short_of(&identity, NAME_CHARS);
         let file = LockFile::new(folder.join(format!("{name}.first")));
         if let Some(lock) = file.try_acquire()? {
             return Ok(Some(((file, lock), false)));

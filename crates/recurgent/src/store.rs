@@ -14,6 +14,7 @@ pub mod bundle;
 #[doc(hidden)]
 pub mod layout;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -59,11 +60,6 @@ const SESSION_MARK_CHARS: usize = 16;
 const MAX_TOOLS_BYTES: usize = 16 * 1024 * 1024;
 /// How many of the most recently used tools are ranked for a prompt.
 const MAX_RANKED_TOOLS: usize = 512;
-
-/// How many of the latest calls of a role are searched for the one that a new call corrects.
-const MAX_REASK_DISTANCE: usize = 16;
-/// Rejections kept of one method; the oldest go first.
-const MAX_REJECTIONS: usize = 32;
 
 /// Whose memory and history: an agent object, or a session that outlives it.
 #[doc(hidden)]
@@ -146,6 +142,9 @@ pub trait CallStore: fmt::Debug + Send + Sync {
 
     /// The history record of a call, by its id.
     fn call_record(&self, call_id: &str) -> Result<Option<OwnedRecord>, StoreFault>;
+
+    /// Kept answers of a model to questions of programs, by what was asked; those that are not kept are left out.
+    fn answers(&self, keys: &[Checksum]) -> Result<BTreeMap<Checksum, Value>, StoreFault>;
 
     /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
     fn content(
@@ -303,7 +302,7 @@ pub trait AdminStore {
     /// Everything about tools, programs and patterns, or what is known of one role.
     fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault>;
 
-    /// Everything about tools, programs, patterns and sessions. What cannot be read is left out and named in its notes.
+    /// Everything about tools, programs, patterns and sessions. Unreadable entries are left out and named in its notes.
     fn bundle_with_sessions(&self) -> Result<Bundle, StoreFault>;
 
     /// Takes in what is new in a bundle: all of that, or nothing.
@@ -323,12 +322,10 @@ pub trait AdminStore {
     fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault>;
 }
 
-/// Identifies the session a call belongs to: the owner's, else its trace. Always 16 characters: the last of a digest, in
-/// reverse, as stores have them.
+/// Identifies the session a call belongs to: the owner's, else its trace. Always 16 characters.
 fn session_mark(owner: &Owner, request: &CallRequest) -> String {
     let session = owner.session.as_deref().unwrap_or(request.lineage.trace().as_str());
-    let digest = Checksum::of(session);
-    digest.as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
+    Checksum::short_of(session, SESSION_MARK_CHARS)
 }
 
 /// Merges the entries of a method that is stored in several languages or under several contracts.

@@ -164,9 +164,9 @@ impl StoredPrograms<'_> {
         });
         let all = stored.into_iter().map(|program| (program, ProgramOrigin::Store)).chain(pinned);
         let summary = |(program, origin): (KnownArtifact, ProgramOrigin)| {
-            let (role, method) = (&program.current.role, &program.current.method);
+            let role = &program.current.role;
             let is_tool = self.runtime.registered_tool(role)?.is_some();
-            let examples = store.examples(role, method)?.len();
+            let examples = self.runtime.examples_for(&program.current.key(), None)?.len();
             Ok(ProgramSummary { program, origin, is_tool, examples })
         };
         all.map(summary).collect()
@@ -358,7 +358,7 @@ impl StoredPrograms<'_> {
         let vetted = self.vetted(key, program)?;
         let parent = running.as_ref().map(|(running, _)| running.checksum.clone());
         let mut generation = Generation::by_person(key, &vetted, parent);
-        let mut tested = self.tested(key, &generation.artifact, generation.pure)?;
+        let mut tested = self.tested(key, &generation.artifact, generation.pure, None)?;
         let is_recorded = |call: &TestedCall| call.source == TestSource::Recorded;
         let breaks_recorded =
             tested.iter().any(|call| is_recorded(call) && call.passed == Some(false));
@@ -375,11 +375,15 @@ impl StoredPrograms<'_> {
             return Ok(EditReport { version: None, checksum, tested, withdrawn: Vec::new() });
         }
         generation.outranks_recorded = failed.iter().any(|c| c.source == TestSource::Recorded);
-        let withdrawn: Vec<Example> = failed.iter().filter_map(|call| call.as_example()).collect();
+        let missed: Vec<Example> = failed.iter().filter_map(|call| call.as_example()).collect();
         let store = self.runtime.store();
         let receipt = store.replace(&generation)?;
-        for example in &withdrawn {
-            store.forget_example(&key.role, &key.method, example)?;
+        // Examples of a contract or of a file stay where they are.
+        let mut withdrawn = Vec::new();
+        for example in missed {
+            if store.forget_example(&key.role, &key.method, &example)? {
+                withdrawn.push(example);
+            }
         }
         Ok(EditReport { version: receipt.generations, checksum, tested, withdrawn })
     }

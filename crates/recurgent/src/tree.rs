@@ -1,27 +1,32 @@
 //! What a whole call tree shares: one allowance, one clock, one cancellation.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::execution::WorkerFault;
+use lifecycle::inference::KeptAnswer;
 use lifecycle::outcome::Outcome;
+use lifecycle::program::Checksum;
 use lifecycle::prompt::Prompt;
 use lifecycle::redact::NamedSecrets;
-use lifecycle::request::{Allowance, CallRequest, Role};
-use lifecycle::spending::{ModelCall, Reservation, Spent, allowance_spent};
+use lifecycle::request::{Allowance, CallRequest, Role, encoded_bytes};
+use lifecycle::spending::{ModelCall, Pricing, Reservation, Spent};
 use lifecycle::tool::Tool;
-use serde_json::json;
+use serde_json::Value;
 
 use crate::guest::Cancellation;
 use crate::observe::TreeShare;
-use crate::provider::Pricing;
+use crate::workspace::WorkspaceVersion;
 
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Largest contracts, as JSON and all together, of the tools that one call and all it calls may forge.
 const MAX_FORGED_BYTES: usize = 16 << 20;
+/// Largest answers of a model, as JSON and all together, that one call tree keeps.
+const MAX_ANSWERS_BYTES: usize = 16 << 20;
 
 /// The part of a tree that one call sees. Clones share what is spent, the clock and the cancellation.
 #[derive(Debug, Clone)]
@@ -33,10 +38,14 @@ pub(crate) struct Tree {
     first_calls: Arc<AtomicUsize>,
     /// Tools forged by the attempt that made this call; `None` at the root.
     attempt: Option<Arc<AttemptTools>>,
+    /// What the program that made this call sees of its workspace; `None` at the root, or if it may not change one.
+    workspace_version: Option<Arc<WorkspaceVersion>>,
     /// Memory that the host keeps for the tree.
     memory: Arc<AtomicUsize>,
     /// Values that calls of the tree named as secrets.
     secrets: Arc<Mutex<NamedSecrets>>,
+    /// Answers of a model that calls of the tree were given.
+    answers: Arc<Mutex<TreeAnswers>>,
     /// What the tree has written to the log.
     pub(crate) log_share: Arc<TreeShare>,
     pub(crate) cancellation: Cancellation,
@@ -94,6 +103,13 @@ impl AttemptTools {
     }
 }
 
+/// Answers of a model, by what was asked.
+#[derive(Debug, Default)]
+struct TreeAnswers {
+    by_key: BTreeMap<Checksum, Value>,
+    bytes: usize,
+}
+
 /// Counts one first call for which a tree asks the model, until dropped.
 #[derive(Debug)]
 pub(crate) struct FirstCallCount(Arc<AtomicUsize>);
@@ -140,8 +156,10 @@ impl Tree {
             started: Instant::now(),
             first_calls: Arc::default(),
             attempt: None,
+            workspace_version: None,
             memory: Arc::default(),
             secrets: Arc::default(),
+            answers: Arc::default(),
             log_share: Arc::default(),
             cancellation,
         }
@@ -153,8 +171,18 @@ impl Tree {
     }
 
     /// The same tree, seen by a call that an attempt makes.
-    pub(crate) fn for_attempt(&self, attempt: &Arc<AttemptTools>) -> Self {
-        Self { attempt: Some(Arc::clone(attempt)), ..self.clone() }
+    pub(crate) fn for_attempt(
+        &self,
+        attempt: &Arc<AttemptTools>,
+        workspace_version: Option<&Arc<WorkspaceVersion>>,
+    ) -> Self {
+        let workspace_version = workspace_version.or(self.workspace_version.as_ref()).cloned();
+        Self { attempt: Some(Arc::clone(attempt)), workspace_version, ..self.clone() }
+    }
+
+    /// What the program that made this call sees of its workspace.
+    pub(crate) fn workspace_version(&self) -> Option<&WorkspaceVersion> {
+        self.workspace_version.as_deref()
     }
 
     /// Hands tools that an accepted call forged to the attempt that made the call.
@@ -196,20 +224,7 @@ impl Tree {
         max_output_tokens: u32,
         pricing: Pricing,
     ) -> Result<Reservation, DraftFault> {
-        let price = match pricing {
-            Pricing::Known(price) => Some(price),
-            Pricing::Unknown if self.allowance.cost.is_some() => {
-                return Err(DraftFault::Rejected(
-                    "max_tree_cost_usd is set and no price is configured for this model; \
-                     set price_input_per_mtok and price_output_per_mtok, or prices_file"
-                        .to_owned(),
-                ));
-            }
-            Pricing::Unknown | Pricing::Free => None,
-        };
-        let cost_of = price.map(|price| move |usage: &Usage| price.of(usage));
-        let cost_of = cost_of.as_ref().map(|cost_of| cost_of as &dyn Fn(&Usage) -> _);
-        self.spent().reserve(&self.allowance, &ModelCall { prompt, max_output_tokens, cost_of })
+        self.spent().reserve(&self.allowance, &ModelCall { prompt, max_output_tokens, pricing })
     }
 
     /// Replaces a reservation by what the model call used; `None` if the model did not answer.
@@ -219,20 +234,7 @@ impl Tree {
 
     /// The time the tree has left; `None` if its time is not limited.
     pub(crate) fn time_left(&self) -> Result<Option<Duration>, DraftFault> {
-        let Some(limit) = self.allowance.wall_time else { return Ok(None) };
-        let used = self.started.elapsed();
-        match limit.checked_sub(used).filter(|left| !left.is_zero()) {
-            Some(left) => Ok(Some(left)),
-            None => Err(allowance_spent(
-                "seconds",
-                (json!(limit.as_secs_f64()), json!(used.as_secs_f64())),
-                &format!(
-                    "taken {:.1} s and its allowance is {:.1} s; raise max_tree_seconds",
-                    used.as_secs_f64(),
-                    limit.as_secs_f64()
-                ),
-            )),
-        }
+        self.allowance.time_left(self.started.elapsed())
     }
 
     /// Fails if the tree's time is used up.
@@ -265,6 +267,25 @@ impl Tree {
                 Some(left) => std::thread::sleep(left.min(POLL_INTERVAL).min(tree_left)),
             }
         }
+    }
+
+    /// Keeps answers of a model until the calls of the tree are committed, while there is room.
+    pub(crate) fn keep_answers(&self, kept: &[KeptAnswer]) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        for KeptAnswer { key, answer } in kept {
+            let bytes = encoded_bytes(answer);
+            if answers.bytes + bytes <= MAX_ANSWERS_BYTES {
+                answers.bytes += bytes;
+                answers.by_key.insert(key.clone(), answer.clone());
+            }
+        }
+    }
+
+    /// Those of these answers that were kept.
+    pub(crate) fn answers(&self, keys: &[Checksum]) -> BTreeMap<Checksum, Value> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = |key: &Checksum| Some((key.clone(), answers.by_key.get(key)?.clone()));
+        keys.iter().filter_map(kept).collect()
     }
 
     /// Notes what a call is given under the names of secrets. This happens before the call starts, so that the calls it

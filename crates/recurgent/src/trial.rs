@@ -13,14 +13,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lifecycle::admission::{Case, Inputs, Observed};
-use lifecycle::artifact::{Artifact, ArtifactKey, Trigger};
+use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::example::Example;
 use lifecycle::execution::{Order, ReportEnding};
 use lifecycle::guardrail::GuardrailPolicy;
+use lifecycle::outcome::FailureKind;
 use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
+use lifecycle::version_policy::{Trial, TrialStep};
 
 use crate::environment::{BuildChoice, EnvironmentRequest, Environments};
 use crate::grants::Grants;
@@ -234,6 +236,7 @@ impl TrialRunner {
         Ok(())
     }
 
+    /// Runs what [`Trial`] asks for.
     fn verdict(
         &self,
         key: &ArtifactKey,
@@ -241,34 +244,31 @@ impl TrialRunner {
         challenger: &StoredVersion,
         cancellation: &Cancellation,
     ) -> Result<Verdict, TrialNotRun> {
-        for example in self.store.examples(&key.role, &key.method)? {
-            if !challenger.pure {
-                break;
-            }
+        let mut trial = Trial::new(challenger.as_applicant(), incumbent.pure);
+        let examples = if trial.runs_examples() {
+            self.store.examples(&key.role, &key.method)?
+        } else {
+            Vec::new()
+        };
+        for example in examples {
             let artifact = &challenger.artifact;
             let (ending, _) = self.run(key, artifact, &example.inputs, cancellation)?;
-            if !is_met(&example, &ending) {
-                return Ok(Verdict::Failed(Box::new(example.as_case())));
+            if let TrialStep::End(verdict) = trial.example(&example, is_met(&example, &ending)) {
+                return Ok(verdict);
             }
         }
-        let mut reproduced = 0;
         for case in self.store.corpus(key)? {
             let repeats = |version: &StoredVersion| {
                 self.observe(key, &version.artifact, &case, cancellation)
                     .map(|observed| observed.as_ref() == Some(&case.observed))
             };
-            if repeats(challenger)? {
-                reproduced += 1;
-                continue;
+            match trial.case(&case, repeats(challenger)?, || repeats(incumbent))? {
+                TrialStep::Continue => {}
+                TrialStep::ForgetCase => self.store.forget_case(key, &case)?,
+                TrialStep::End(verdict) => return Ok(verdict),
             }
-            if !incumbent.pure || repeats(incumbent)? {
-                return Ok(Verdict::Failed(Box::new(case)));
-            }
-            self.store.forget_case(key, &case)?;
         }
-        // What was written because of a caller's arguments must show more than that nothing speaks against it.
-        let is_unproven = challenger.trigger == Trigger::Widening && reproduced == 0;
-        Ok(if is_unproven { Verdict::Unproven } else { Verdict::Passed })
+        Ok(trial.verdict())
     }
 
     /// What comes of a recorded call with this program; `None`: nothing that could be accepted.
@@ -328,10 +328,11 @@ pub(crate) fn is_met(example: &Example, ending: &ReportEnding) -> bool {
         ReportEnding::Value(value) => example.is_met(Ok(value)),
         ReportEnding::Reported { reported, .. } => example.is_met(Err(&reported.code)),
         ReportEnding::Raised { .. }
+        | ReportEnding::Looked(_)
         | ReportEnding::Malformed(_)
         | ReportEnding::Unserializable { .. }
         | ReportEnding::Exited { .. }
-        | ReportEnding::Limited(..) => example.is_met(Err("execution")),
+        | ReportEnding::Limited(..) => example.is_met(Err(FailureKind::Execution.code())),
     }
 }
 

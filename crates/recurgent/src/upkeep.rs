@@ -27,17 +27,26 @@ pub fn recommend(
     if let Some(role) = role {
         found.extend(recommend_for(store, role)?);
     } else {
-        let mut after: Option<Role> = None;
-        loop {
-            let roles = store.pattern_roles(PAGE, after.as_ref())?;
-            for role in &roles {
-                found.extend(recommend_for(store, role)?);
-            }
-            let Some(last) = roles.into_iter().next_back() else { break };
-            after = Some(last);
-        }
+        for_each_role(store, |role| {
+            found.extend(recommend_for(store, role)?);
+            Ok(())
+        })?;
     }
     Ok(recommendation::strongest_first(found))
+}
+
+/// Visits the roles that have patterns, a page at a time.
+fn for_each_role(
+    store: &dyn Store,
+    mut visit: impl FnMut(&Role) -> Result<(), StoreFault>,
+) -> Result<(), StoreFault> {
+    let mut after: Option<Role> = None;
+    loop {
+        let roles = store.pattern_roles(PAGE, after.as_ref())?;
+        roles.iter().try_for_each(&mut visit)?;
+        let Some(last) = roles.into_iter().next_back() else { return Ok(()) };
+        after = Some(last);
+    }
 }
 
 fn recommend_for(store: &dyn Store, role: &Role) -> Result<Vec<Recommendation>, StoreFault> {
@@ -59,15 +68,10 @@ fn exhaustions(store: &dyn Store, role: &Role) -> Result<u64, StoreFault> {
 /// says together.
 pub fn corrected_answers(store: &dyn Store) -> Result<CorrectedAnswers, StoreFault> {
     let mut events = Vec::new();
-    let mut after: Option<Role> = None;
-    loop {
-        let roles = store.pattern_roles(PAGE, after.as_ref())?;
-        for role in &roles {
-            events.extend(store.patterns(role)?);
-        }
-        let Some(last) = roles.into_iter().next_back() else { break };
-        after = Some(last);
-    }
+    for_each_role(store, |role| {
+        events.extend(store.patterns(role)?);
+        Ok(())
+    })?;
     Ok(CorrectedAnswers::of(&events))
 }
 

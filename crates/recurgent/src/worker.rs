@@ -17,6 +17,7 @@ mod reaper;
 mod launcher;
 mod link;
 mod losses;
+pub mod outside_process;
 mod zygote_pool;
 mod permit;
 mod pool;
@@ -153,6 +154,7 @@ impl Workers {
             language,
             environment: Some(environment.clone()),
             grants: Grants::default(),
+            workspace_version: None,
             agent: None,
         };
         let stale = locked(&self.shared.zygote_pools).remove(&place);
@@ -202,6 +204,17 @@ impl WorkerGuest {
         order: &Order<'_>,
         run_limits: &RunLimits<'_>,
     ) -> Result<WorkerTurn, WorkerFault> {
+        self.start_on(None, environment, order, run_limits)
+    }
+
+    /// The same, on a version of the workspace that the program may change. Without one, the workspace is only read.
+    pub(crate) fn start_on(
+        &self,
+        workspace_version: Option<&sandbox::VersionMount>,
+        environment: &Environment,
+        order: &Order<'_>,
+        run_limits: &RunLimits<'_>,
+    ) -> Result<WorkerTurn, WorkerFault> {
         let reached = self.shared.launcher.reached();
         self.shared.check_tier(run_limits.grants)?;
         if run_limits.cancellation.is_cancelled() {
@@ -211,6 +224,7 @@ impl WorkerGuest {
             language: self.language,
             environment: Activation::of(environment),
             grants: run_limits.grants.clone(),
+            workspace_version: workspace_version.cloned(),
             agent: (!reached.shares_zygotes).then(|| run_limits.agent.to_owned()),
         };
         let permit = self.shared.permits.acquire(run_limits.cancellation)?;
@@ -339,6 +353,8 @@ impl Shared {
     ) -> Result<(AssignedWorker, Permit), WorkerFault> {
         let agent = run_limits.agent;
         self.losses.admit(agent)?;
+        // A version of a workspace is one attempt's: no worker that sees it is kept.
+        let proven = proven && place.workspace_version.is_none();
         let kept = if proven { self.kept(place, agent) } else { None };
         let warm = kept.is_some();
         let mut begun = Instant::now();
@@ -398,6 +414,9 @@ impl Shared {
     }
 
     fn zygote_pool(&self, place: &ZygoteKey) -> Arc<ZygotePool> {
+        if place.workspace_version.is_some() {
+            return Arc::new(ZygotePool::new(place.clone())); // its turn ends it
+        }
         let mut zygote_pools = locked(&self.zygote_pools);
         if let Some(known) = zygote_pools.get_mut(place) {
             known.used = Instant::now();

@@ -1,121 +1,144 @@
-//! Which files of a workspace a program changed, as seen from outside: a program that changed some is not run again.
+//! Workspaces that programs may change. Each attempt works on its own version, and what an accepted one changed is
+//! copied to the workspace:
+//!
+//! ```text
+//! begin ──► WorkspaceVersion ── VersionMount ──► the sandbox: a layer over the workspace or, where the kernel does not allow that, a copy
+//!             └─ finish ──► changes ── stage ──► Staged ── apply ──► the workspace
+//! ```
+//!
+//! The version of a program that another program called begins as the caller's, and its changes go there.
 
-use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+mod apply;
+mod changes;
+mod copy;
+mod folder;
+mod snapshot;
+mod stage;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+
+use changes::Change;
+use folder::Folder;
+use snapshot::Snapshot;
+pub(crate) use stage::Staged;
 
 use crate::grants::Grants;
+use crate::worker::sandbox::{Sandbox, Scratch, VersionMount};
 
-/// Most files and directories that are compared; a larger workspace counts as changed.
-const MAX_ENTRIES: usize = 20_000;
 /// Changed files that are named.
 const MAX_NAMES: usize = 8;
 
-/// What changes when a file does: its inode, its size, and the time of its last change, which no program can set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        let changed = (meta.ctime(), meta.ctime_nsec());
-        Self { inode: meta.ino(), bytes: meta.size(), changed }
-    }
-}
-
-/// The files of a workspace at one time.
+/// The version of a workspace that one attempt works on.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
-    root: PathBuf,
-    /// `None`: there are more than are compared.
-    files: Option<BTreeMap<PathBuf, Stamp>>,
+pub(crate) struct WorkspaceVersion {
+    /// Where accepted changes go.
+    workspace: Folder,
+    /// The workspace when the attempt began.
+    before: Snapshot,
+    /// A copy of it and what the copy has, where one is needed.
+    copy: Option<(Scratch, Snapshot)>,
+    mount: VersionMount,
+    /// What the program sees, as soon as that exists.
+    root: OnceLock<Folder>,
+    changes: OnceLock<Vec<Change>>,
 }
 
-impl Snapshot {
-    /// Of the workspace that programs may change; `None` if they have none.
-    pub(crate) fn of_writable(grants: &Grants) -> Option<Self> {
-        let root = grants.workspace.as_ref().filter(|_| grants.workspace_write)?;
-        Some(Self::of(root))
-    }
-
-    fn of(root: &Path) -> Self {
-        Self { root: root.to_owned(), files: files(root) }
-    }
-
-    /// What differs now, in words; empty if nothing does.
-    pub(crate) fn changes(&self) -> Vec<String> {
-        let (Some(before), Some(after)) = (&self.files, files(&self.root)) else {
-            return vec![format!("changes of files in {}", self.root.display())];
+impl WorkspaceVersion {
+    /// A version for one attempt, of what the calling program works on or of the workspace itself; `None` if programs may
+    /// not change a workspace.
+    pub(crate) fn begin(
+        grants: &Grants,
+        caller: Option<&Self>,
+        sandbox: &Sandbox,
+    ) -> Result<Option<Self>, String> {
+        let Some(path) = grants.workspace.as_ref().filter(|_| grants.workspace_write) else {
+            return Ok(None);
         };
-        let is_changed = |path: &&PathBuf| before.get(*path) != after.get(*path);
-        let kept_or_new = after.keys().filter(is_changed);
-        let removed = before.keys().filter(|path| !after.contains_key(*path));
-        // A directory changes with every file that is made in it: the file says more.
-        let mut changed: Vec<&PathBuf> = kept_or_new.chain(removed).collect();
-        changed.sort();
-        let says_less =
-            |path: &PathBuf| changed.iter().any(|other| *other != path && other.starts_with(path));
-        let named = changed.iter().filter(|path| !says_less(path)).take(MAX_NAMES);
-        let shown = |path: &&PathBuf| {
-            let name = path.strip_prefix(&self.root).unwrap_or(path);
-            format!("change of {}", name.display())
+        let unusable = |error: std::io::Error| {
+            format!("the workspace {} cannot be used: {error}", path.display())
         };
-        named.map(shown).collect()
-    }
-}
-
-/// Everything beneath a directory, links not followed. What cannot be read is left out.
-fn files(root: &Path) -> Option<BTreeMap<PathBuf, Stamp>> {
-    let mut found = BTreeMap::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            if found.len() >= MAX_ENTRIES {
-                return None;
-            }
-            if meta.is_dir() {
-                pending.push(entry.path());
-            }
-            found.insert(entry.path(), Stamp::of(&meta));
+        let workspace = match caller {
+            Some(caller) => caller.root(),
+            None => Folder::open(path),
+        };
+        let workspace = workspace.map_err(unusable)?;
+        let before = Snapshot::of(&workspace)?;
+        let layers = |files: &Snapshot| {
+            sandbox.layers_over(path) && !(files.has_foreign && Sandbox::maps_one_user())
+        };
+        if caller.is_none() && layers(&before) {
+            let mount = VersionMount { source: path.clone(), is_layer: true };
+            return Ok(Some(Self::new(workspace, before, None, mount)));
         }
-    }
-    Some(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changed_new_and_removed_files_are_named() {
-        let place = tempfile::tempdir().unwrap();
-        let path = |name: &str| place.path().join(name);
-        fs::create_dir(path("a")).unwrap();
-        for name in ["kept", "a/changed", "a/removed"] {
-            fs::write(path(name), "1").unwrap();
+        let scratch = sandbox.directory().map_err(|error| error.to_string())?;
+        let source = scratch.as_ref().join("workspace");
+        std::fs::create_dir(&source).map_err(unusable)?;
+        let copied = Folder::open(&source).map_err(unusable)?;
+        copy::copy(&workspace, &before, &copied, Sandbox::hidden_files())?;
+        let begun = Snapshot::of(&copied)?;
+        // A layer over the copy bounds what the program writes.
+        let mount = VersionMount { source, is_layer: layers(&begun) };
+        let version = Self::new(workspace, before, Some((scratch, begun)), mount);
+        if !version.mount.is_layer {
+            let _ = version.root.set(copied);
         }
-        let before = Snapshot::of(place.path());
-        assert_eq!(before.changes(), Vec::<String>::new());
-        fs::write(path("a/changed"), "22").unwrap();
-        fs::remove_file(path("a/removed")).unwrap();
-        fs::write(path("new"), "").unwrap();
-        assert_eq!(
-            before.changes(),
-            ["change of a/changed", "change of a/removed", "change of new"]
-        );
+        Ok(Some(version))
     }
 
-    #[test]
-    fn only_a_workspace_that_may_be_changed_is_watched() {
-        let place = tempfile::tempdir().unwrap();
-        let workspace = Some(place.path().to_owned());
-        let read = Grants { workspace, ..Grants::default() };
-        assert!(Snapshot::of_writable(&read).is_none());
-        assert!(Snapshot::of_writable(&Grants { workspace_write: true, ..read }).is_some());
+    fn new(
+        workspace: Folder,
+        before: Snapshot,
+        copy: Option<(Scratch, Snapshot)>,
+        mount: VersionMount,
+    ) -> Self {
+        let (root, changes) = (OnceLock::new(), OnceLock::new());
+        Self { workspace, before, copy, mount, root, changes }
+    }
+
+    /// What the sandbox mounts.
+    pub(crate) fn mount(&self) -> &VersionMount {
+        &self.mount
+    }
+
+    /// Takes the layer that the sandbox mounted.
+    pub(crate) fn mounted(&self, layer: OwnedFd) {
+        let _ = self.root.set(Folder::of(layer)); // it is mounted once
+    }
+
+    fn root(&self) -> std::io::Result<Folder> {
+        let root = self.root.get().ok_or(std::io::ErrorKind::NotFound)?;
+        Ok(Folder::of(root.as_fd().try_clone_to_owned()?))
+    }
+
+    /// Finds out what the program changed. Call it when nothing of the program runs any more. The error says what cannot
+    /// be copied.
+    pub(crate) fn finish(&self) -> Result<(), String> {
+        let Some(root) = self.root.get() else { return Ok(()) };
+        let begun = self.copy.as_ref().map_or(&self.before, |(_, begun)| begun);
+        let _ = self.changes.set(changes::changes(begun, root, &self.workspace)?);
+        Ok(())
+    }
+
+    /// Prepares to copy what was changed; `None` if nothing was. The error says why the workspace stays as it is.
+    pub(crate) fn stage(&self) -> Result<Option<Staged<'_>>, String> {
+        let changes = self.changes.get().map(Vec::as_slice).unwrap_or_default();
+        let Some(root) = self.root.get().filter(|_| !changes.is_empty()) else { return Ok(None) };
+        Staged::new(changes, &self.before, root, &self.workspace).map(Some)
+    }
+
+    /// What was changed, in words.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let changes = self.changes.get().filter(|changes| !changes.is_empty())?;
+        let named = |change: &Change| match change {
+            Change::Remove { path, .. } => format!("removed {}", path.display()),
+            Change::Make(path) => format!("made {}", path.display()),
+            Change::Write { path, .. } => format!("wrote {}", path.display()),
+        };
+        let mut names: Vec<String> = changes.iter().take(MAX_NAMES).map(named).collect();
+        if let Some(more) = changes.len().checked_sub(MAX_NAMES).filter(|more| *more > 0) {
+            names.push(format!("{more} more"));
+        }
+        Some(format!("workspace: {}", names.join(", ")))
     }
 }

@@ -191,3 +191,95 @@ fn one_call_cannot_flood_the_log() {
     assert_eq!(texts, 2, "each program once");
     assert!(entries.iter().all(|entry| entry["code_digest"].is_string()));
 }
+
+/// `worker_scratch_mb` of these calls.
+const SCRATCH_MB: u64 = 4;
+/// `max_delegation_depth` of these calls.
+const DEPTH: u64 = 4;
+
+/// Fills the scratch space and makes one more call on each level; or fills that of many agents, one after another. Programs of the second
+/// and later agents of a role are stored ones, whose workers may be kept.
+#[rustfmt::skip]
+const FILLERS: (&str, &str) = (
+    "def fill():\n    try:\n        with open('fill', 'wb', buffering=0) as file:\n            while True:\n                file.write(b'x' * 65536)\n    except OSError:\n        pass\n",
+    "def fill\n  File.open('fill', 'wb') { |file| loop { file.syswrite('x' * 65536) } }\nrescue SystemCallError\nend\n",
+);
+
+/// The most scratch space that workers of this process had in use at once.
+#[derive(Clone, Default)]
+struct Sampler(Arc<std::sync::Mutex<u64>>);
+
+impl recurgent::observe::Observer for Sampler {
+    fn event(&self, event: &recurgent::observe::Event) {
+        if matches!(event.kind, recurgent::observe::EventKind::Ended { .. }) {
+            let mut most = self.0.lock().unwrap();
+            *most = (*most).max(scratch_in_use());
+        }
+    }
+}
+
+/// Of the processes under this one, each of which has a scratch space of its own.
+fn scratch_in_use() -> u64 {
+    let used = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent: u32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        let parents_parent = std::fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
+        let host: u32 = parents_parent.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        let space = rustix::fs::statvfs(format!("/proc/{pid}/root/home/worker")).ok()?;
+        let is_scratch = space.f_blocks * space.f_frsize == SCRATCH_MB << 20;
+        (host == std::process::id() && is_scratch)
+            .then(|| (space.f_blocks - space.f_bfree) * space.f_frsize)
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| used(entry.file_name().to_str()?.parse().ok()?)).sum()
+}
+
+#[test]
+fn the_scratch_space_of_a_call_tree_is_bounded() {
+    for language in Language::ALL {
+        let (python, ruby) = FILLERS;
+        let of = |python_end: &str, ruby_end: &str| match language {
+            Language::Python => format!("{python}{python_end}"),
+            Language::Ruby => format!("{ruby}{ruby_end}"),
+        };
+        let wide = of(
+            "fill()\nresult = [delegate('filler', purpose='x').work(n).ok for n in range(40)]",
+            "fill\n40.times.map { |n| delegate('filler', purpose: 'x').work(n).ok? }",
+        );
+        let deep = of(
+            "fill()\nresult = delegate(f'level {len(args)}', purpose='x').work(*args, 1).ok",
+            "fill\ndelegate(\"level #{args.size}\", purpose: 'x').work(*args, 1).ok?",
+        );
+        let mut model = Scripted::new()
+            .with("wide.run", &wide)
+            .with("filler.work", &of("fill()\nresult = args[0]", "fill\nargs[0]"))
+            .with("deep.run", &deep);
+        for level in 1..=DEPTH + 1 {
+            model = model.with(&format!("level {level}.work"), &deep);
+        }
+        let sampler = Sampler::default();
+        let state = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        for (key, value) in [
+            ("state_dir", state.path().display().to_string()),
+            ("worker_scratch_mb", SCRATCH_MB.to_string()),
+            ("max_delegation_depth", DEPTH.to_string()),
+        ] {
+            config.set(key, &value).unwrap();
+        }
+        let builder = Runtime::builder(config).provider(Arc::new(model));
+        let runtime = builder.observer(Box::new(sampler.clone())).build().unwrap();
+        if runtime.workers().containment().tier < recurgent::worker::Tier::Namespaces {
+            return; // scratch space is not private
+        }
+        for (role, args) in [("wide", 0), ("deep", 1)] {
+            let outcome =
+                runtime.agent(role).guest(language).build().unwrap().call("run", (args,)).unwrap();
+            assert!(outcome.is_ok(), "{language:?}: {outcome:?}");
+            let most = *sampler.0.lock().unwrap();
+            assert!(most >= SCRATCH_MB << 20, "{language:?}: it was measured: {most}");
+            let bound = ((DEPTH + 1) * SCRATCH_MB) << 20;
+            assert!(most <= bound, "{language:?}: {role}: {} MB in use", most >> 20);
+        }
+    }
+}

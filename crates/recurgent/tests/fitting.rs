@@ -220,6 +220,32 @@ fn the_largest_agreeing_group_answers() {
     });
 }
 
+/// Two programs agree and are wrong: what is known of the method decides, and no model is asked again.
+#[test]
+fn a_program_that_meets_what_is_known_goes_before_a_larger_group() {
+    let write = |fixture: &Fixture| {
+        fixture.writes("c.double", "def double(x):\n    return x + 2", "def double(x) = x + 2");
+        fixture.writes("c.double", "def double(x):\n    return 2 + x", "def double(x) = 2 + x");
+        fixture.writes("c.double", "def double(x):\n    return x * 2", "def double(x) = x * 2");
+    };
+    check_with(&[("candidates", "3")], |fixture| {
+        write(fixture);
+        let agent = fixture.agent("c");
+        let expected = agent.call_expecting("double", (5,), 10).unwrap();
+        assert_eq!(value(&expected.outcome), &json!(10));
+        assert_eq!(fixture.model.asked().len(), 3);
+        let attempt = fixture.last_entry()["attempts"][0].clone();
+        assert_eq!(attempt["agreement"], json!({"candidates": 3, "agreeing": 1}), "{attempt}");
+    });
+    check_with(&[("candidates", "3")], |fixture| {
+        write(fixture);
+        let agent = fixture.agent("c");
+        agent.teach("double", (7,), 14).unwrap();
+        assert_eq!(value(&agent.call("double", (5,)).unwrap()), &json!(10));
+        assert_eq!(fixture.model.asked().len(), 3);
+    });
+}
+
 #[test]
 fn programs_that_fail_leave_the_answer_to_the_others() {
     check_with(&[("candidates", "3")], |fixture| {

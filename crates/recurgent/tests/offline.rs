@@ -33,14 +33,27 @@ fn writes(code: &str) -> CannedReply {
     server::writes(code, (700, 40))
 }
 
+/// A chat answer with this text.
+fn says(text: &str) -> CannedReply {
+    let body = json!({
+        "choices": [{"finish_reason": "stop", "message": {"content": text}}],
+        "usage": {"prompt_tokens": 50, "completion_tokens": 5},
+    });
+    CannedReply::Says(200, vec![], body.to_string())
+}
+
 /// The session: a service that is busy, a program that breaks a rule, one that fails, one that delegates,
-/// one that shows an address in memory.
+/// one that shows an address in memory, one that asks the model about data.
 fn play(runtime: &Runtime) -> Vec<Outcome> {
     let desk = runtime.agent("desk").session("s").build().unwrap();
     let mut outcomes = Vec::new();
-    for (method, argument) in
-        [("add", json!(3)), ("add", json!(4)), ("manage", json!("x")), ("fail", json!(1))]
-    {
+    for (method, argument) in [
+        ("add", json!(3)),
+        ("add", json!(4)),
+        ("manage", json!("x")),
+        ("fail", json!(1)),
+        ("sum_up", json!("Rain, rain.")),
+    ] {
         outcomes.push(desk.call(method, (argument,)).unwrap());
     }
     outcomes
@@ -62,6 +75,8 @@ fn answers() -> Vec<CannedReply> {
             .to_string(),
         ),
         writes("raise ValueError(f'still no {object()} for {args[0]}')"),
+        writes("result = infer('Sum up', args[0])"),
+        says("{\"answer\": \"Rain.\"}"),
     ]
 }
 
@@ -126,6 +141,7 @@ fn a_recorded_session_replays_without_a_socket() {
     };
     assert_eq!(recorded[1].value(), Some(&json!(7)));
     assert_eq!(recorded[2].value(), Some(&json!(["x", 1])));
+    assert_eq!(recorded[4].value(), Some(&json!("Rain.")));
 
     let seen = Sockets::default();
     let again = home.path().join("again");

@@ -112,6 +112,18 @@ fn a_call_that_its_allowance_ended_is_not_replayed() {
     assert!(fault.to_string().contains("budget_exceeded"), "{fault}");
 }
 
+/// The files of a workspace are not logged, and a program that changed them would find what it left.
+#[test]
+fn a_call_with_a_workspace_is_not_replayed() {
+    let model = Scripted::new().with("desk.list", "result = [args[0]]");
+    let logged = LoggedCalls::make(model, None, &[("list", json!(3))]);
+    let mut entries = logged.entries();
+    let id = entries[0]["call_id"].as_str().unwrap().to_owned();
+    entries[0]["grants"]["workspace"] = json!("/srv/project");
+    let fault = replay(&logged.config, &entries, &id).unwrap_err().to_string();
+    assert!(fault.contains("workspace /srv/project, whose files at that time"), "{fault}");
+}
+
 #[test]
 fn differences_are_listed() {
     let logged = LoggedCalls::make(

@@ -25,7 +25,7 @@ const CASES: u64 = 60;
 /// **The property.** For any program that changes memory, registry, process and children and then fails, in any lane
 /// and on any path (fresh, persisted, repaired): memory, registry, store and a new worker are as they were.
 ///
-/// What may be added to the store is evidence, and only this: a history record and a pattern event per call (with its
+/// Only evidence may be added to the store, and only this: a history record and a pattern event per call (with its
 /// owner's count and time), counts of failures and of spent lanes, and, for calls of children that succeeded inside the attempt, what
 /// those calls are entitled to themselves: owner, history, program, and their counts in a tool that exists.
 #[test]

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use lifecycle::request::{Method, Role};
+use recurgent::config::Config;
+use recurgent::grants::ToolGrant;
 use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, AgentFault, Arguments, ExpectedCall, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
-use super::input::ArgumentReader;
+use super::input::{ArgumentReader, without_mark};
 use super::model::offering;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
 use crate::interrupt::Interrupt;
+#[cfg(feature = "mcp")]
+use crate::render::paint::clean;
 use crate::render::trace::{Detail, LiveTrace};
 use crate::render::{self, Stream};
 
@@ -56,9 +60,11 @@ impl AgentFlags {
         let store = SqliteStore::open(&config.store_path()?)?;
         let store = Notified { store: Arc::new(store), shown: 0 };
         let offering = offering(&config)?;
+        let servers = servers(&config)?;
         let mut builder =
             Runtime::builder(config).store(Arc::clone(&store.store) as Arc<dyn Store>);
         builder = self.watched(builder);
+        builder = with_servers(builder, servers.as_ref());
         if let Some(provider) = offering {
             builder = builder.provider(provider);
         }
@@ -99,6 +105,45 @@ impl AgentFlags {
         }
         Ok(builder.build()?)
     }
+}
+
+/// The MCP servers of the configuration, if programs may call any.
+#[cfg(feature = "mcp")]
+fn servers(config: &Config) -> Result<Option<mcp::Servers>, CommandFault> {
+    let may_call = matches!(config.settings().tools, ToolGrant::Named(_) | ToolGrant::All);
+    let servers = may_call.then(|| mcp::Servers::of(config)).transpose()?;
+    for note in servers.iter().flat_map(|servers| &servers.notes) {
+        render::notice(&clean(note));
+    }
+    Ok(servers)
+}
+
+#[cfg(feature = "mcp")]
+fn with_servers(builder: RuntimeBuilder, servers: Option<&mcp::Servers>) -> RuntimeBuilder {
+    let toolboxes = servers.into_iter().flat_map(mcp::Servers::toolboxes);
+    toolboxes.fold(builder, RuntimeBuilder::toolbox)
+}
+
+/// A build without MCP says so if programs should call a server.
+#[cfg(not(feature = "mcp"))]
+fn servers(config: &Config) -> Result<Option<()>, CommandFault> {
+    let (servers, _) = config.mcp_servers()?;
+    let is_wanted = |name: &String| match &config.settings().tools {
+        ToolGrant::All => true,
+        ToolGrant::Named(names) => names.iter().any(|it| it.split('.').next() == Some(name)),
+        ToolGrant::Functions | ToolGrant::Nothing => false,
+    };
+    if let Some(name) = servers.keys().find(|name| is_wanted(name)) {
+        render::notice(&format!(
+            "the server {name} is left out: this recurgent was built without MCP (`--features mcp`)"
+        ));
+    }
+    Ok(None)
+}
+
+#[cfg(not(feature = "mcp"))]
+fn with_servers(builder: RuntimeBuilder, _servers: Option<&()>) -> RuntimeBuilder {
+    builder
 }
 
 /// An agent, with what is needed to call it and to interrupt a call.
@@ -203,7 +248,10 @@ pub(crate) fn value(text: &str) -> Value {
 /// A deliverable as JSON or prose, typed or in a file; a text that begins like JSON must be JSON.
 fn deliverable(typed: &str) -> Result<Value, String> {
     let text = ArgumentReader::default().text(typed).map_err(|fault| fault.message)?;
-    match serde_json::from_str(&text) {
+    if text.trim().is_empty() {
+        return Err("it is empty; say what the answer is, or leave the flag out".to_owned());
+    }
+    match serde_json::from_str(without_mark(&text)) {
         Ok(value) => Ok(value),
         Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
             Err(format!("it begins like JSON and is not: {error}; correct it, or write prose"))

@@ -51,7 +51,7 @@ impl AskOptions {
     }
 }
 
-/// The question, then the contents it is about. A content without words is the question.
+/// The question, then the contents it is about. Without words, the first content is the question.
 fn arguments(words: &[String]) -> Result<Vec<Value>, CommandFault> {
     let mut reader = ArgumentReader::default();
     let (contents, words): (Vec<&String>, Vec<&String>) =

@@ -8,12 +8,12 @@ use lifecycle::admission::Admission;
 use lifecycle::dispatch::is_setter;
 use lifecycle::example::Example;
 use lifecycle::request::{Method, Role};
-use recurgent::regular_file::{open_named, read_named};
+use recurgent::regular_file::read_named;
 use recurgent::{Arguments, ExpectedCall, Outcome};
 use serde_json::{Map, Value, json};
 
 use super::agent::{AgentFlags, outcome_json};
-use super::input::{ArgumentReader, INPUT_HELP, limited_bytes};
+use super::input::{ArgumentReader, INPUT_HELP, limited_text, open_input, without_mark};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
@@ -131,6 +131,9 @@ fn note_admission(outcome: &Outcome) {
         Some(Admission::AwaitsTrial | Admission::KeptUntried) => {
             "it must first reproduce the recorded calls of the stored one"
         }
+        Some(Admission::KeptOnTrial) => {
+            "it takes over if the stored one cannot use what arrives from outside in the next call either"
+        }
         Some(Admission::KeptForPinned) => {
             "the stored one is pinned; `recurgent tools pin --off` changes that"
         }
@@ -238,13 +241,18 @@ fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let text = if is_stdin {
-        limited_bytes(&name, io::stdin().lock())?
+        limited_text(&name, io::stdin().lock())?
     } else {
-        let file = open_named(path)
-            .map_err(|error| CommandFault::usage(format!("cannot read {name}: {error}")))?;
-        limited_bytes(&name, file)?
+        let file = open_input(path).map_err(|problem| {
+            let literal = name
+                .strip_prefix('@')
+                .map(|name| format!("; --args-file takes the name without @: --args-file {name}"));
+            let next = literal.unwrap_or_else(|| "; check the path".to_owned());
+            CommandFault::usage(format!("cannot read {name}: {problem}{next}"))
+        })?;
+        limited_text(&name, file)?
     };
-    serde_json::from_slice(&text).map_err(|error| {
+    serde_json::from_str(without_mark(&text)).map_err(|error| {
         CommandFault::usage(format!("{name} must hold one JSON array of arguments: {error}"))
     })
 }

@@ -86,7 +86,7 @@ fn as_table(config: &Config) -> Vec<String> {
     heading.into_iter().chain(table).collect()
 }
 
-/// The value that is used, and where it is from: some empty ones are worked out.
+/// The value that is used, and where it is from. Some settings that are empty show their computed value.
 fn effective(
     config: &Config,
     key: &Key,

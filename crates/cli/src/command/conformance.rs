@@ -1,4 +1,4 @@
-//! `recurgent conformance`: holds this runtime to scenarios.
+//! `recurgent conformance`: runs scenarios against this runtime.
 
 use std::path::PathBuf;
 

@@ -63,6 +63,7 @@ fn fault(fault: DemoFault) -> CommandFault {
         DemoFault::Fresh(..) | DemoFault::Feeds(_) | DemoFault::Example(_) => {
             CommandFault::setup(message)
         }
+        DemoFault::NoModel(failure) => CommandFault::no_model(&failure),
         DemoFault::Guest(_) => CommandFault::unavailable(message),
         DemoFault::Interrupted => CommandFault::cancelled(message),
         DemoFault::Unexpected { .. } => CommandFault::failed(message),

@@ -19,6 +19,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::{Layer, Reached, Tier, Workers};
 use serde_json::{Value, json};
 
+use super::model::{has_engine, no_engine};
 use super::settings::SettingFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::Style;
@@ -193,8 +194,11 @@ fn store(config: &Config) -> Check {
         let store = SqliteStore::open(&path)?;
         // No session has this name, so nothing goes; but it takes a write transaction to find out.
         store.remove_session("")?;
-        let sessions = store.sessions()?.len();
-        let found = format!("{}: opens, current, writable; {sessions} sessions", path.display());
+        let sessions = match store.sessions()?.len() {
+            1 => "1 session".to_owned(),
+            several => format!("{several} sessions"),
+        };
+        let found = format!("{}: opens, current, writable; {sessions}", path.display());
         let notices = store.notices();
         Ok(if notices.is_empty() {
             ok("store", found)
@@ -251,6 +255,9 @@ fn provider(config: &Config) -> Check {
             ok("provider", format!("replay:{} (set by: {set_by})", file.display()))
         }
         Ok(ProviderChoice::Service(service)) => service_check(&service),
+        Ok(ProviderChoice::Embedded(_)) if !has_engine(config) => {
+            failing("provider", Exit::Setup, no_engine().message)
+        }
         Ok(ProviderChoice::Embedded(model)) => ok(
             "provider",
             format!(

@@ -15,7 +15,7 @@ use recurgent::{Language, Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
 
 use super::age::age_or_days;
-use super::settings::{StateFlags, language_parser};
+use super::settings::{VerbFlags, language_parser};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::paint::{Style, clean};
@@ -41,11 +41,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct EnvOptions {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,7 +118,7 @@ impl EnvOptions {
     }
 
     fn options(&self) -> Result<EnvironmentOptions, CommandFault> {
-        Ok(self.place.config(&[])?.environment_options())
+        Ok(self.flags.place.config(&[])?.environment_options())
     }
 
     fn cache(&self) -> Result<EnvironmentCache, CommandFault> {
@@ -134,7 +131,7 @@ impl EnvOptions {
     fn list(&self, cache: &EnvironmentCache) -> Result<Exit, CommandFault> {
         let stored = cache.list();
         let bytes = total(&stored);
-        if self.json {
+        if self.flags.json {
             let environments: Vec<Value> = stored.iter().map(summary).collect();
             render::json(&json!({
                 "directory": cache.directory(), "bytes": bytes, "environments": environments,
@@ -163,7 +160,7 @@ impl EnvOptions {
     fn show(&self, cache: &EnvironmentCache, id: &str) -> Result<Exit, CommandFault> {
         let (stored, builds) = found(cache, id)?;
         let lock = read_lock(&stored)?;
-        if self.json {
+        if self.flags.json {
             let mut shown = summary(&stored);
             if let Value::Object(fields) = &mut shown {
                 fields.insert("lock".to_owned(), json!(lock));
@@ -206,6 +203,7 @@ impl EnvOptions {
     /// Building an environment needs no model and no stored data, so the store is in memory.
     fn runtime(&self, guest: Option<Language>) -> Result<Runtime, CommandFault> {
         let config = self
+            .flags
             .place
             .config(&[("guest", guest.map(Language::name)), ("provider", Some("auto"))])?;
         Ok(Runtime::builder(config).store(Arc::new(SqliteStore::in_memory()?)).build()?)
@@ -226,16 +224,16 @@ impl EnvOptions {
                 }
             }
         });
-        if self.json {
+        if self.flags.json {
             render::json(&ticket_json(&ticket))?;
         }
         if let Some(failure) = ticket.failure() {
-            if !self.json {
+            if !self.flags.json {
                 render::failure(&failure);
             }
             return Ok(Exit::of_failure(&failure));
         }
-        if let Some(made) = ticket.environment().filter(|_| !self.json) {
+        if let Some(made) = ticket.environment().filter(|_| !self.flags.json) {
             made.manifest.notes().iter().for_each(|note| render::notice(note));
             match made.id {
                 Some(id) if made.cache_hit => render::text(&format!("{id} was ready"))?,
@@ -265,7 +263,7 @@ impl EnvOptions {
         };
         let failed = *failed || matches!(downloads, DownloadRemoval::Failed(_));
         let exit = if failed { Exit::Failed } else { Exit::Ok };
-        if self.json {
+        if self.flags.json {
             let kept: Vec<Value> = kept
                 .iter()
                 .map(|(stored, why)| json!({"env_id": stored.id, "root": stored.root, "reason": why}))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use recurgent::Language;
-use recurgent::config::{Config, KEYS};
+use recurgent::config::{Config, ConfigFault, KEYS};
 use recurgent::provider::service_names;
 use serde_json::Value;
 
@@ -65,13 +65,17 @@ pub(crate) struct InitOptions {
 type Chosen = (&'static str, String);
 
 /// What is asked on a terminal: the setting, the question, and an empty answer's meaning.
-const QUESTIONS: [(&str, &str, &str); 5] = [
-    ("provider", "Which provider writes programs ({services})?", "chosen by key"),
-    ("base_url", "Where is the model service, if not at its usual address?", "its usual address"),
+const QUESTIONS: [(&str, &str, &str); 7] = [
+    ("provider", "Which provider writes programs?", "chosen by key"),
+    ("base_url", "Where is the model service?", "its usual address"),
     ("model", "Which model?", "the usual one, or the one the server names"),
     ("api_key_file", "Which file holds its key?", "the environment"),
     ("guest", "In which language are programs written (python, ruby)?", "python"),
+    ("python_indexes", "Where are Python packages taken from?", "the usual index"),
+    ("gem_sources", "Where are gems taken from?", "the usual source"),
 ];
+/// Old files that are kept beside the new one.
+const MAX_OLD_FILES: usize = 1_000;
 
 impl InitOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
@@ -90,9 +94,13 @@ impl InitOptions {
         if io::stdin().is_terminal() && !self.defaults {
             ask(&mut chosen)?;
         }
+        let has_sources = |(name, _): &Chosen| matches!(*name, "python_indexes" | "gem_sources");
+        if chosen.iter().any(has_sources) {
+            chosen.push(("source_mode", "internal_only".to_owned()));
+        }
         check(&chosen)?;
         write(&path, &file_text(&chosen))?;
-        render::note(&format!("{} is written; what it leads to:", path.display()));
+        render::note(&format!("wrote {}; checking it:", path.display()));
         doctor::report(&Config::load()?)
     }
 
@@ -100,14 +108,12 @@ impl InitOptions {
     fn given(&self) -> Result<Vec<Chosen>, CommandFault> {
         let key_file = self.key_file.as_deref().map(absolute).transpose()?;
         let text = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
-        let has_sources = !self.python_index.is_empty() || !self.gem_source.is_empty();
         let given = [
             ("provider", self.provider.clone()),
             ("base_url", self.base_url.clone()),
             ("model", self.model.clone()),
             ("api_key_file", key_file),
             ("guest", self.guest.map(|guest| guest.name().to_owned())),
-            ("source_mode", has_sources.then(|| "internal_only".to_owned())),
             ("python_indexes", text(&self.python_index)),
             ("gem_sources", text(&self.gem_source)),
         ];
@@ -115,37 +121,59 @@ impl InitOptions {
     }
 }
 
-/// A key file must be found from every directory.
+/// A key file must be found from every directory. No shell has replaced the `~` of an answer.
+#[expect(clippy::disallowed_methods, reason = "an answer names the home directory as in a shell")]
 fn absolute(path: &Path) -> Result<String, CommandFault> {
-    let found = fs::canonicalize(path).map_err(|error| {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let in_home = path.strip_prefix("~").ok().zip(home).map(|(rest, home)| home.join(rest));
+    let found = fs::canonicalize(in_home.as_deref().unwrap_or(path)).map_err(|error| {
         CommandFault::usage(format!("cannot use {}: {error}; check the path", path.display()))
     })?;
     Ok(found.display().to_string())
 }
 
-/// Asks for what no flag says. An empty answer leaves the setting alone.
+/// Asks for what no flag says. An empty answer leaves the setting alone. Nothing is written if the answers end early.
 fn ask(chosen: &mut Vec<Chosen>) -> Result<(), CommandFault> {
     for (name, question, otherwise) in QUESTIONS {
         if chosen.iter().any(|(known, _)| *known == name) {
             continue;
         }
+        if name == "provider" {
+            render::note(&format!("Providers: {}, embedded", service_names()));
+        }
         loop {
-            let question = question.replace("{services}", &service_names());
             render::replace_line(&format!("{question} [{otherwise}] "));
-            let Some(answer) = answer()? else { return Ok(()) };
+            let Some(answer) = answer()? else {
+                render::note("");
+                return Err(CommandFault::usage(
+                    "the answers ended early, so nothing is written; give settings as flags, or --defaults",
+                ));
+            };
             if answer.is_empty() {
                 break;
             }
-            match Config::defaults().set(name, &answer) {
-                Ok(()) => {
+            match usable(name, answer) {
+                Ok(answer) => {
                     chosen.push((name, answer));
                     break;
                 }
-                Err(fault) => render::notice(&fault.to_string()),
+                Err(problem) => render::notice(&problem),
             }
         }
     }
     Ok(())
+}
+
+/// An answer as the file has it. The error says what is wrong with it.
+fn usable(name: &str, answer: String) -> Result<String, String> {
+    let answer = match name {
+        "api_key_file" => absolute(Path::new(&answer)).map_err(|fault| fault.message)?,
+        _ => answer,
+    };
+    // No flag was given.
+    let problem = |fault: ConfigFault| fault.to_string().replace(" (flag)", "");
+    Config::defaults().set(name, &answer).map_err(problem)?;
+    Ok(answer)
 }
 
 /// A line of standard input; `None` at its end.
@@ -175,7 +203,6 @@ fn file_text(chosen: &[Chosen]) -> String {
          # `recurgent config` shows what is in effect, and where it comes from.\n",
     );
     for key in KEYS {
-        // A table [provider.NAME] and this key exclude each other.
         let is_set = chosen.iter().find(|(name, _)| *name == key.name);
         let (mark, value) = match is_set {
             Some((_, value)) => ("", value.clone()),
@@ -208,13 +235,21 @@ fn write(path: &Path, text: &str) -> Result<(), CommandFault> {
         fs::create_dir_all(parent).map_err(unwritable)?;
     }
     if path.exists() {
-        let old = path.with_extension("toml.old");
+        let old = unused_name(path);
         fs::rename(path, &old).map_err(unwritable)?;
         render::note(&format!("the file that was there is {} now", old.display()));
     }
     let mut file =
         OpenOptions::new().write(true).create_new(true).open(path).map_err(unwritable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)
+}
+
+/// A name for the old file that no older one has.
+fn unused_name(path: &Path) -> PathBuf {
+    let first = path.with_extension("toml.old");
+    let later = (2..MAX_OLD_FILES).map(|number| path.with_extension(format!("toml.old{number}")));
+    let mut names = std::iter::once(first.clone()).chain(later);
+    names.find(|name| name.symlink_metadata().is_err()).unwrap_or(first)
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
 //! Arguments as they are typed: JSON, text, the content of a file (`@FILE`), or standard input (`-`).
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use recurgent::regular_file::open_named;
 use serde_json::Value;
 
-use super::agent::value;
 use crate::exit::CommandFault;
 
 /// Longest file or standard input that is read. The arguments of a call are bounded by `max_argument_bytes`.
 const MAX_INPUT_BYTES: u64 = 256 * 1024 * 1024;
+/// Levels of lists and objects in JSON that is read.
+const MAX_DEPTH: usize = 127;
+/// How some editors begin a text file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// How files and standard input are written as arguments, for the help of commands that take them.
 pub(crate) const INPUT_HELP: &str = "\
@@ -49,8 +53,9 @@ impl ArgumentReader {
     /// The value of an argument.
     pub(crate) fn value(&mut self, argument: &str) -> Result<Value, CommandFault> {
         match Typed::of(argument) {
-            Typed::Plain(text) => Ok(value(text)),
-            Typed::Stdin | Typed::File(_) => self.text(argument).map(content),
+            Typed::Plain(text) => value("the argument", text.to_owned()),
+            Typed::Stdin => value("standard input", self.text(argument)?),
+            Typed::File(path) => value(path, self.text(argument)?),
         }
     }
 
@@ -80,16 +85,38 @@ pub(crate) fn is_content(argument: &str) -> bool {
 
 /// The content of a file that an argument names, which is not `-`.
 fn read_file(path: &str) -> Result<String, CommandFault> {
-    let file = open_named(Path::new(path)).map_err(|error| {
+    let file = open_input(Path::new(path)).map_err(|problem| {
+        let home = if path.starts_with('~') { "; a shell replaces ~ only at the beginning of a word, write @$HOME/…" } else { "" };
         CommandFault::usage(format!(
-            "cannot read {path}: {error}; check the path, or write @@{path} for the text @{path}"
+            "cannot read {path}: {problem}{home}; check the path, or write @@{path} for the text @{path}"
         ))
     })?;
     limited_text(path, file)
 }
 
+/// Opens a file that a command line names. One that is too long is not read first.
+pub(crate) fn open_input(path: &Path) -> Result<File, String> {
+    let file = open_named(path).map_err(|error| error.to_string())?;
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if metadata.is_dir() {
+        return Err(format!(
+            "it is a directory; name a file in it, or grant it with --read {} and pass its path",
+            path.display()
+        ));
+    }
+    if metadata.is_file() && metadata.len() > MAX_INPUT_BYTES {
+        return Err(format!(
+            "it has {} MB, and arguments have at most 16 MB unless max_argument_bytes says otherwise; grant it with \
+             --read {} and pass its path",
+            metadata.len() >> 20,
+            path.display()
+        ));
+    }
+    Ok(file)
+}
+
 /// The content of a file or of standard input, which messages call `name`.
-pub(crate) fn limited_bytes(name: &str, source: impl Read) -> Result<Vec<u8>, CommandFault> {
+fn limited_bytes(name: &str, source: impl Read) -> Result<Vec<u8>, CommandFault> {
     bytes_up_to(MAX_INPUT_BYTES, name, source)
 }
 
@@ -107,7 +134,7 @@ fn bytes_up_to(limit: u64, name: &str, source: impl Read) -> Result<Vec<u8>, Com
     Ok(bytes)
 }
 
-fn limited_text(name: &str, source: impl Read) -> Result<String, CommandFault> {
+pub(crate) fn limited_text(name: &str, source: impl Read) -> Result<String, CommandFault> {
     String::from_utf8(limited_bytes(name, source)?).map_err(|_| {
         CommandFault::usage(format!(
             "{name} is not UTF-8 text; grant the file with --read and pass its path"
@@ -115,9 +142,26 @@ fn limited_text(name: &str, source: impl Read) -> Result<String, CommandFault> {
     })
 }
 
-/// JSON if the whole content is JSON, text as it is if not.
-fn content(text: String) -> Value {
-    serde_json::from_str(&text).unwrap_or(Value::String(text))
+/// JSON if the whole content is JSON, text as it is if not. Messages call it `name`.
+pub(crate) fn value(name: &str, text: String) -> Result<Value, CommandFault> {
+    match serde_json::from_str(without_mark(&text)) {
+        Ok(value) => Ok(value),
+        Err(error) if is_too_deep(&error) => Err(CommandFault::invalid_call(format!(
+            "{name} is nested deeper than {MAX_DEPTH} levels and cannot be an argument; flatten it, or grant its file with \
+             --read and pass its path"
+        ))),
+        Err(_) => Ok(Value::String(text)),
+    }
+}
+
+/// A text without the mark that says only how it is encoded.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
+}
+
+/// Whether text is refused as JSON only because of its depth.
+fn is_too_deep(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("recursion limit exceeded")
 }
 
 #[cfg(test)]
@@ -151,8 +195,37 @@ mod tests {
             ("a,b\n1,2\n", json!("a,b\n1,2\n")),
             ("", json!("")),
             ("{\"a\": ", json!("{\"a\": ")),
+            ("\u{feff}[1, 2]", json!([1, 2])),
+            ("\u{feff}a,b", json!("\u{feff}a,b")),
         ] {
-            assert_eq!(content(text.to_owned()), expected, "{text}");
+            assert_eq!(value("it", text.to_owned()).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_is_read_to_a_depth_that_the_message_names() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(value("it", nested(MAX_DEPTH)).unwrap().is_array());
+        for depth in [MAX_DEPTH + 1, 200] {
+            let fault = value("it", nested(depth)).unwrap_err().message;
+            assert!(fault.contains("it is nested deeper than 127 levels"), "{depth}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_an_argument_says_what_to_do() {
+        let place = tempfile::tempdir().unwrap();
+        let long = place.path().join("long");
+        File::create(&long).unwrap().set_len(MAX_INPUT_BYTES + 1).unwrap();
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        for (path, said) in [
+            (path(place.path()), "it is a directory; name a file in it, or grant it with --read"),
+            (path(&long), "it has 256 MB, and arguments have at most 16 MB"),
+            ("~/a.json".to_owned(), "write @$HOME/"),
+            (path(&place.path().join("none")), "check the path, or write @@"),
+        ] {
+            let fault = read_file(&path).unwrap_err().message;
+            assert!(fault.contains(said), "{path}: {fault}");
         }
     }
 

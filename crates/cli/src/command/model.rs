@@ -1,8 +1,10 @@
 //! `recurgent model`: models on this machine, and the engine that runs them.
 
+#[cfg(feature = "engine")]
 mod bench;
 mod install;
 mod offer;
+#[cfg(feature = "engine")]
 mod serve;
 
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 
 pub(crate) use offer::offering;
 
-use super::settings::StateFlags;
+use super::settings::VerbFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -35,11 +37,8 @@ Examples:
 pub(crate) struct ModelCommand {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,27 +62,48 @@ enum Verb {
         name: String,
     },
     /// Measure an installed model: reading, writing, memory
-    Bench {
-        /// The model; the first installed one if none is named
-        name: Option<String>,
-        /// Tokens to write
-        #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-        tokens: u32,
-        /// The process has the environment of an engine
-        #[arg(long, hide = true)]
-        prepared: bool,
-    },
+    Bench(BenchOptions),
     /// Whether the engine runs, and what it does
     Status,
     /// End the engine; the next call that needs it starts it again
     Stop,
     /// Run the engine; calls start it by themselves
-    Serve(serve::ServeOptions),
+    Serve(ServeOptions),
+}
+
+/// What is measured.
+#[derive(Debug, Args)]
+struct BenchOptions {
+    /// The model; the first installed one if none is named
+    name: Option<String>,
+    /// Tokens to write
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    tokens: u32,
+    /// The process has the environment of an engine
+    #[arg(long, hide = true)]
+    prepared: bool,
+}
+
+/// How the engine is run.
+#[derive(Debug, Args)]
+struct ServeOptions {
+    /// Also serve OpenAI's chat form at this port of 127.0.0.1
+    #[arg(long, value_name = "PORT")]
+    http: Option<u16>,
+    /// Answer only HTTP requests with the token in this file
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// Leave the terminal's session, and end when idle; a call starts the engine this way
+    #[arg(long, hide = true)]
+    detach: bool,
+    /// This process was started with the environment variables that the engine needs
+    #[arg(long, hide = true)]
+    prepared: bool,
 }
 
 impl ModelCommand {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
-        let config = self.place.config(&[])?;
+        let config = self.flags.place.config(&[])?;
         match &self.verb {
             Verb::List => self.list(&config),
             Verb::Install { name, from, yes } => {
@@ -92,16 +112,17 @@ impl ModelCommand {
                     from: from.as_deref(),
                     is_agreed: *yes,
                 };
-                install::run(&config, &asked, self.json)
+                install::run(&config, &asked, self.flags.json)
             }
             Verb::Rm { name } => self.remove(&config, name),
-            Verb::Bench { prepared: false, .. } => Err(serve::run_prepared(false)),
-            Verb::Bench { name, tokens, prepared: true } => {
-                bench::run(&config, name.as_deref(), *tokens, self.json)
-            }
+            #[cfg(feature = "engine")]
+            Verb::Bench(options) => bench::run(&config, options, self.flags.json),
             Verb::Status => self.status(&config),
             Verb::Stop => self.stop(&config),
+            #[cfg(feature = "engine")]
             Verb::Serve(options) => options.run(&config),
+            #[cfg(not(feature = "engine"))]
+            Verb::Bench(_) | Verb::Serve(_) => Err(no_engine()),
         }
     }
 
@@ -114,7 +135,7 @@ impl ModelCommand {
             .iter()
             .filter(|known| installed.iter().all(|model| model.name != known.name))
             .collect();
-        if self.json {
+        if self.flags.json {
             render::json(&json!({
                 "directory": folder.path(),
                 "bytes": folder.total_bytes(),
@@ -151,7 +172,7 @@ impl ModelCommand {
                 RemovalFault::Unknown(_) => CommandFault::missing(fault.to_string()),
                 RemovalFault::File { .. } => CommandFault::setup(fault.to_string()),
             })?;
-        if self.json {
+        if self.flags.json {
             render::json(&json!({"status": "ok", "removed": installed_json(&removed)}))?;
         } else {
             render::text(&format!("removed {} ({})", removed.name, render::size(removed.bytes)))?;
@@ -161,7 +182,7 @@ impl ModelCommand {
 
     fn status(&self, config: &Config) -> Result<Exit, CommandFault> {
         let status = EngineClient::new(config.engine_launch()).status().map_err(engine_fault)?;
-        if self.json {
+        if self.flags.json {
             let engine = status.as_ref().map(status_json);
             render::json(&json!({"status": "ok", "engine": engine}))?;
             return Ok(Exit::Ok);
@@ -175,13 +196,25 @@ impl ModelCommand {
 
     fn stop(&self, config: &Config) -> Result<Exit, CommandFault> {
         let was_running = EngineClient::new(config.engine_launch()).stop().map_err(engine_fault)?;
-        if self.json {
+        if self.flags.json {
             render::json(&json!({"status": "ok", "was_running": was_running}))?;
         } else {
             render::text(if was_running { "stopped" } else { "the engine did not run" })?;
         }
         Ok(Exit::Ok)
     }
+}
+
+/// Whether calls can run a model on this machine: with this program's engine, or with another that is configured.
+pub(crate) fn has_engine(config: &Config) -> bool {
+    cfg!(feature = "engine") || config.settings().engine_command.is_some()
+}
+
+pub(crate) fn no_engine() -> CommandFault {
+    CommandFault::setup(
+        "this recurgent was built without the engine that runs a model; in its source, \
+         `cargo install --locked --path crates/cli --features engine` builds one with it",
+    )
 }
 
 /// Where models are and where they come from.

@@ -186,6 +186,9 @@ fn history(caller: &Caller) -> Result<Vec<String>, CommandFault> {
         None => String::new(),
     };
     let records = caller.agent.history(LISTED)?;
+    if records.is_empty() {
+        return Ok(vec!["no calls yet".to_owned()]);
+    }
     Ok(records
         .iter()
         .map(|record| {

@@ -9,7 +9,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use super::settings::StateFlags;
+use super::settings::VerbFlags;
 use super::store::opened;
 use super::trace::full_call_id;
 use crate::exit::{CommandFault, Exit};
@@ -32,11 +32,8 @@ Examples:
 pub(crate) struct SessionsOptions {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    state: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,12 +77,12 @@ enum Verb {
 
 impl SessionsOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
-        let store = opened(&self.state)?;
+        let store = opened(&self.flags.place)?;
         match &self.verb {
             Verb::List => self.list(&store.sessions()?),
             Verb::Show { name } => self.show(&store, name.trim()),
             Verb::History { name, limit, before } => {
-                let config = self.state.config(&[])?;
+                let config = self.flags.place.config(&[])?;
                 let before = before.as_deref().map(|id| full_call_id(id, &config)).transpose()?;
                 self.history(&store, name.trim(), usize::from(*limit), before.as_deref())
             }
@@ -97,7 +94,7 @@ impl SessionsOptions {
     }
 
     fn list(&self, sessions: &[SessionSummary]) -> Result<(), CommandFault> {
-        if self.json {
+        if self.flags.json {
             let sessions: Vec<Value> = sessions.iter().map(summary_json).collect();
             return render::json(&json!({ "sessions": sessions }));
         }
@@ -136,7 +133,7 @@ impl SessionsOptions {
         if agents.is_empty() && !session_names(store)?.iter().any(|session| session == name) {
             return Err(unknown_session(store, name)?);
         }
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "name": name, "agents": agents }));
         }
         render::text(&format!("{:#}", Value::Object(agents)))
@@ -160,7 +157,7 @@ impl SessionsOptions {
         if records.is_empty() {
             return Err(unknown_session(store, name)?);
         }
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "name": name, "agents": records }));
         }
         let rows: Vec<String> = records
@@ -188,7 +185,7 @@ impl SessionsOptions {
                 "session {name:?} has no memory key {key:?}; `recurgent sessions show {name}` lists its keys"
             )));
         }
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "session": name, "forgotten": key, "agents": agents }));
         }
         render::note(&format!("forgot {} of session {}", clean(key), clean(name)));
@@ -199,7 +196,7 @@ impl SessionsOptions {
         let Some(records) = store.purge_session(name)? else {
             return Err(unknown_session(store, name)?);
         };
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "purged": name, "records": records }));
         }
         render::note(&format!("forgot {records} call(s) of session {}", clean(name)));
@@ -210,7 +207,7 @@ impl SessionsOptions {
         if !store.remove_session(name)? {
             return Err(unknown_session(store, name)?);
         }
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "removed": name }));
         }
         render::note(&format!("removed session {}", clean(name)));

@@ -35,6 +35,16 @@ impl StateFlags {
     }
 }
 
+/// The flags of commands with verbs: the answer as JSON, and where the state is.
+#[derive(Debug, Args)]
+pub(crate) struct VerbFlags {
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: StateFlags,
+}
+
 /// Settings for this run; they replace those of the environment and the configuration file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
@@ -67,9 +77,16 @@ pub(crate) struct SettingFlags {
     /// Let programs write a file or directory; may be repeated
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// Tools from outside that programs may call: names such as time or orders.search, * for all, or none
+    #[arg(long, value_name = "NAMES")]
+    tools: Option<String>,
     /// A directory that programs run in and may read: relative paths resolve there
     #[arg(long, value_name = "DIR")]
     workspace: Option<String>,
+    /// What programs may show a model of their values (`infer`): previews, values, or auto (values, if the model is on
+    /// this machine)
+    #[arg(long, value_name = "WHAT")]
+    model_sees: Option<String>,
     /// Let programs change the workspace
     #[arg(long)]
     workspace_write: bool,
@@ -103,6 +120,11 @@ impl SettingFlags {
     pub(crate) fn config(&self) -> Result<Config, CommandFault> {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
+        if self.workspace.as_deref() == Some("") {
+            return Err(CommandFault::usage(
+                "--workspace is empty; name a directory, or leave the flag out",
+            ));
+        }
         let mut config = self.state.config(&[
             ("guest", self.guest.map(Language::name)),
             ("provider", provider),
@@ -110,6 +132,8 @@ impl SettingFlags {
             ("model", self.model.as_deref()),
             ("base_url", self.base_url.as_deref()),
             ("network", self.network.as_deref()),
+            ("tools", self.tools.as_deref()),
+            ("model_sees", self.model_sees.as_deref()),
             ("widen", self.widening()),
             ("generate", self.frozen.then_some("false")),
             ("workspace", self.workspace.as_deref()),

@@ -9,7 +9,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 
-use super::settings::StateFlags;
+use super::settings::{StateFlags, VerbFlags};
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -29,11 +29,8 @@ Examples:
 pub(crate) struct StoreOptions {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,16 +53,22 @@ impl StoreOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         match &self.verb {
             Verb::Export { directory } => {
-                export(&opened(&self.place)?.bundle_with_sessions()?, directory, self.json)?;
+                export(
+                    &opened(&self.flags.place)?.bundle_with_sessions()?,
+                    directory,
+                    self.flags.json,
+                )?;
                 Ok(Exit::Ok)
             }
-            Verb::Import { directory } => import(&opened(&self.place)?, directory, self.json),
+            Verb::Import { directory } => {
+                import(&opened(&self.flags.place)?, directory, self.flags.json)
+            }
             Verb::Check => self.check(),
         }
     }
 
     fn check(&self) -> Result<Exit, CommandFault> {
-        let path = self.place.config(&[])?.store_path()?;
+        let path = self.flags.place.config(&[])?.store_path()?;
         let store = SqliteStore::open(&path)?;
         let mut problems = store.check()?;
         let advice = match problems.as_slice() {
@@ -77,7 +80,7 @@ impl StoreOptions {
         // A file found damaged was moved aside: what is whole then is the new one.
         problems.extend(store.notices());
         let exit = if problems.is_empty() { Exit::Ok } else { Exit::Failed };
-        if self.json {
+        if self.flags.json {
             render::json(&json!({
                 "store": path.display().to_string(),
                 "ok": problems.is_empty(),

@@ -2,8 +2,8 @@
 
 mod correct;
 mod diff;
-mod line;
 mod list;
+mod method_args;
 mod show;
 
 use std::path::PathBuf;
@@ -19,13 +19,14 @@ use recurgent::upkeep::{self, Condition, Health};
 use serde_json::{Value, json};
 
 use super::age::age;
-use super::settings::StateFlags;
+use super::settings::VerbFlags;
 use super::store::{export, import, opened};
 use super::trace::full_call_id;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::table::{Column, Table, TableCell, cell, plain};
 use crate::render::{self, Stream};
+use method_args::{MethodArgs, Pinning};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,11 +54,8 @@ Examples:
 pub(crate) struct ToolsOptions {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,7 +96,7 @@ enum Verb {
     /// Let an earlier version of a method's program run again
     Rollback {
         #[command(flatten)]
-        line: line::MethodArgs,
+        line: MethodArgs,
         /// The version, by its checksum or the start of it; the one that ran before, if not given
         #[arg(long, value_name = "CHECKSUM")]
         to: Option<String>,
@@ -106,7 +104,7 @@ enum Verb {
     /// Hold on to the version that runs: nothing replaces it
     Pin {
         #[command(flatten)]
-        line: line::MethodArgs,
+        line: MethodArgs,
         /// Let go of it again
         #[arg(long)]
         off: bool,
@@ -116,7 +114,7 @@ enum Verb {
     /// The last good version before it runs again. The model that writes the next one reads the reason.
     Reject {
         #[command(flatten)]
-        line: line::MethodArgs,
+        line: MethodArgs,
         /// What is wrong
         #[arg(long, value_name = "TEXT")]
         because: Option<String>,
@@ -131,7 +129,7 @@ enum Verb {
     /// Run the examples and the recorded calls on the program that runs
     Test {
         #[command(flatten)]
-        line: line::MethodArgs,
+        line: MethodArgs,
     },
     /// Change the program that runs, in your editor; it is vetted, and tested on examples and recorded calls
     Edit(correct::EditArgs),
@@ -161,9 +159,9 @@ impl ToolsOptions {
         if let Some(exit) = self.correct()? {
             return Ok(exit);
         }
-        let store = opened(&self.place)?;
+        let store = opened(&self.flags.place)?;
         match &self.verb {
-            Verb::Show { name } => show::show(&store, &known_role(&store, name)?, self.json),
+            Verb::Show { name } => show::show(&store, &known_role(&store, name)?, self.flags.json),
             Verb::Health => self.health(&store),
             Verb::Recommend { name } => {
                 let role = name.as_deref().map(|name| known_role(&store, name)).transpose()?;
@@ -174,15 +172,15 @@ impl ToolsOptions {
                 self.stale(&stale)
             }
             Verb::Prune { older_than, yes, dry_run: _ } => self.prune(&store, *older_than, *yes),
-            Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.json),
+            Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.flags.json),
             Verb::Pin { line, off } => {
-                let pinning = if *off { line::Pinning::Free } else { line::Pinning::Pinned };
-                line.pin(&store, pinning, self.json)
+                let pinning = if *off { Pinning::Free } else { Pinning::Pinned };
+                line.pin(&store, pinning, self.flags.json)
             }
             Verb::Export { directory, names } => {
-                export(&chosen(&store, names)?, directory, self.json)
+                export(&chosen(&store, names)?, directory, self.flags.json)
             }
-            Verb::Import { directory } => return import(&store, directory, self.json),
+            Verb::Import { directory } => return import(&store, directory, self.flags.json),
             Verb::Reject { .. }
             | Verb::List
             | Verb::Teach(_)
@@ -196,14 +194,14 @@ impl ToolsOptions {
 
     /// Performs what needs a runtime, corrections and the list; `None`: the verb does not.
     fn correct(&self) -> Result<Option<Exit>, CommandFault> {
-        let open = || correct::CorrectionCommands::open(&self.place, self.json);
+        let open = || correct::CorrectionCommands::open(&self.flags.place, self.flags.json);
         let exit = match &self.verb {
             Verb::Reject { line, because, call } => {
-                let config = self.place.config(&[])?;
+                let config = self.flags.place.config(&[])?;
                 let call = call.as_deref().map(|id| full_call_id(id, &config)).transpose()?;
                 open()?.reject(line, because.as_deref(), call.as_deref())
             }
-            Verb::List => list::list(&open()?, self.json).map(|()| Exit::Ok),
+            Verb::List => list::list(&open()?, self.flags.json).map(|()| Exit::Ok),
             Verb::Teach(args) => open()?.teach(args),
             Verb::Withdraw(call) => open()?.withdraw(call),
             Verb::Test { line } => open()?.test(line),
@@ -229,7 +227,7 @@ impl ToolsOptions {
             .iter()
             .map(|tool| upkeep::health(store, tool, &corrected))
             .collect::<Result<_, _>>()?;
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "tools": healths }));
         }
         if healths.is_empty() {
@@ -251,7 +249,7 @@ impl ToolsOptions {
     }
 
     fn recommend(&self, found: &[Recommendation]) -> Result<(), CommandFault> {
-        if self.json {
+        if self.flags.json {
             return render::json(&json!({ "recommendations": found }));
         }
         if found.is_empty() {
@@ -282,7 +280,7 @@ impl ToolsOptions {
     }
 
     fn stale(&self, stale: &[ToolEntry]) -> Result<(), CommandFault> {
-        if self.json {
+        if self.flags.json {
             return render::json(
                 &json!({ "stale": stale.iter().map(stale_json).collect::<Vec<_>>() }),
             );
@@ -311,7 +309,7 @@ impl ToolsOptions {
             }
             stale = removed;
         }
-        if self.json {
+        if self.flags.json {
             let tools: Vec<Value> = stale.iter().map(stale_json).collect();
             return render::json(&json!({ "dry_run": !yes, "pruned": tools }));
         }

@@ -11,11 +11,12 @@ use recurgent::config::Config;
 use recurgent::replay::{ReplayFault, Replayed, replay};
 use serde_json::{Value, json};
 
-use super::settings::StateFlags;
+use super::settings::VerbFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook::{self, Follower};
 use crate::render::entry::{
-    attempt_lines, call_facts, call_line, cost, count, dollars, execution_line, indent, text, time,
+    attempt_lines, call_facts, call_line, cost, count, dollars, execution_line, indent,
+    model_calls, text, time,
 };
 use crate::render::paint::{Style, clean, clip, columns};
 use crate::render::{self, Stream, timing};
@@ -42,11 +43,8 @@ const LAST: &str = "last";
 pub(crate) struct TraceOptions {
     #[command(subcommand)]
     verb: Verb,
-    /// Print one JSON object
-    #[arg(long, global = true)]
-    json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    flags: VerbFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,9 +73,9 @@ struct TraceMatch {
 
 impl TraceOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
-        let config = self.place.config(&[])?;
+        let config = self.flags.place.config(&[])?;
         match &self.verb {
-            Verb::List(args) => args.list(&config, self.json),
+            Verb::List(args) => args.list(&config, self.flags.json),
             Verb::Show { id } => self.show(self.found(id, &config)?),
             Verb::Replay { id } => self.replay(&config, &self.found(id, &config)?),
         }
@@ -85,7 +83,7 @@ impl TraceOptions {
 
     fn found(&self, id: &str, config: &Config) -> Result<Found, CommandFault> {
         let found = Found::by(id, config)?;
-        if found.skipped > 0 && !self.json {
+        if found.skipped > 0 && !self.flags.json {
             render::notice(&format!("{} lines of the log are not entries", found.skipped));
         }
         Ok(found)
@@ -94,7 +92,7 @@ impl TraceOptions {
     fn show(&self, found: Found) -> Result<Exit, CommandFault> {
         let Found { matched, entries, skipped } = found;
         let shown = tree(entries, matched.call.as_deref());
-        if self.json {
+        if self.flags.json {
             render::json(&json!({
                 "trace_id": matched.trace, "call_id": matched.call, "skipped_lines": skipped, "calls": shown,
             }))?;
@@ -112,7 +110,7 @@ impl TraceOptions {
             .collect::<Result<_, _>>()
             .map_err(unreplayed)?;
         let is_same = replays.iter().all(|replayed| replayed.differences.is_empty());
-        if self.json {
+        if self.flags.json {
             let calls: Vec<Value> = replays.iter().map(Replayed::to_json).collect();
             render::json(&json!({
                 "trace_id": found.matched.trace, "same": is_same, "calls": calls,
@@ -345,12 +343,13 @@ fn totals(calls: &[Value]) -> String {
         [] => String::new(),
         costs => format!(", {}", dollars(costs.iter().sum())),
     };
+    let asked: u64 = calls.iter().map(model_calls).sum();
     format!(
         "{} call{}, {} model call{}, {} tokens sent ({} cached), {} received{cost}",
         calls.len(),
         if calls.len() == 1 { "" } else { "s" },
-        sum("/generation_attempt"),
-        if sum("/generation_attempt") == 1 { "" } else { "s" },
+        asked,
+        if asked == 1 { "" } else { "s" },
         sum("/usage/input_tokens"),
         sum("/usage/cached_tokens"),
         sum("/usage/output_tokens"),

@@ -13,7 +13,7 @@ use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook;
 use crate::render::entry::{
-    Tokens, call_name, cost, count, dollars, ended_at, seconds, text, thousands, time,
+    Tokens, call_name, cost, count, dollars, ended_at, model_calls, seconds, text, thousands, time,
 };
 use crate::render::paint::{Style, clip};
 use crate::render::table::{Column, Table, TableCell, cell, plain};
@@ -176,7 +176,7 @@ struct UsageRow {
 
 impl UsageRow {
     fn add(&mut self, call: &Value) {
-        let made = count(call, "/generation_attempt");
+        let made = model_calls(call);
         let tokens = Tokens::of(call);
         self.calls += 1;
         self.failed += u64::from(text(call, "outcome_status") != "ok");

@@ -224,8 +224,8 @@ fn takes_one(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Set | ArgAction::SetTrue) && !is_pair
 }
 
-/// The words of the first command of a line of a shell, or of the last of a pipe; what explains the line comes after two
-/// blanks.
+/// The words of the first command of a shell line, or of the last one of a pipe. An explanation after two blanks is left
+/// out.
 fn shell_words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut is_word) = (Vec::new(), String::new(), None, false);
     let mut chars = line.chars().peekable();
@@ -253,7 +253,8 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Every example of the help is a command line that is accepted, and promises nothing that needs more than it shows.
+/// Every example of the help is a command line that is accepted, and promises no answer that a program alone cannot
+/// give, such as a summary.
 #[test]
 fn examples_of_the_help_are_accepted() {
     fn check(command: &Command) -> usize {

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use super::chapters::same;
 use super::{DemoFault, DemoRun, unexpected};
-use crate::render::paint::Style;
+use crate::render::paint::{Style, broken};
+
+/// Before what is said about an answer.
+const INDENTATION: &str = "    ";
 
 /// A method, what it is for, and two calls of it with the answers they should give.
 struct Pair {
@@ -104,7 +107,7 @@ impl DemoRun<'_> {
         score: &mut Score,
     ) -> Result<(), DemoFault> {
         if outcome.failure().is_some_and(|failure| failure.kind.cause() == Cause::Extrinsic) {
-            return Err(unexpected(outcome, expected.to_string()));
+            return Err(no_model(outcome, expected));
         }
         score.asked += 1;
         if outcome.value().is_some_and(|value| same(value, expected)) {
@@ -112,12 +115,21 @@ impl DemoRun<'_> {
             return Ok(());
         }
         let correction = "recurgent tools reject, teach and edit correct it";
-        self.say_paragraph(
-            &self.paint.in_style(
-                Style::Bad,
-                &format!("  not right: it should be {expected}; {correction}"),
-            ),
-        );
+        let judgement = format!("not right: it should be {expected}; {correction}");
+        for line in broken(&judgement, self.width.saturating_sub(INDENTATION.len())) {
+            self.say(&self.paint.in_style(Style::Bad, &format!("{INDENTATION}{line}")));
+        }
+        self.say("");
         Ok(())
+    }
+}
+
+/// The fault of a tour whose model does not answer; the guest may be missing as well.
+fn no_model(outcome: &Outcome, expected: &Value) -> DemoFault {
+    match (unexpected(outcome, expected.to_string()), outcome.failure()) {
+        (DemoFault::Unexpected { .. }, Some(failure)) => {
+            DemoFault::NoModel(Box::new(failure.clone()))
+        }
+        (fault, _) => fault,
     }
 }

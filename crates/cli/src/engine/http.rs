@@ -13,9 +13,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use recurgent::models::ModelFolder;
-use recurgent::provider::engine::{
-    AnswerEnding, AnswerForm, EngineAnswer, EngineStage, GenerateRequest,
-};
+use recurgent::provider::ModelProgress;
+use recurgent::provider::engine::{AnswerEnding, AnswerForm, EngineAnswer, GenerateRequest};
 use serde_json::{Value, json};
 
 use super::queue::{Audience, QueuedRequest, RequestFault, RequestQueue};
@@ -317,7 +316,7 @@ impl HttpClient {
 }
 
 impl Audience for HttpClient {
-    fn report(&mut self, _stage: &EngineStage) {}
+    fn report(&mut self, _progress: &ModelProgress) {}
 
     fn add_text(&mut self, sample: usize, text: &str) {
         if self.chat.is_stream && !text.is_empty() {

@@ -13,9 +13,10 @@ use embedded::{
     EndOfText, Engine, EngineFault, EngineOptions, Form, GenerationProgress, GenerationRequest,
 };
 use recurgent::Language;
+use recurgent::provider::ModelProgress;
 use recurgent::provider::engine::{
-    AnswerEnding, AnswerForm, EngineAnswer, EngineStage, EngineStatus, EngineUsage,
-    GenerateRequest, GeneratedText,
+    AnswerEnding, AnswerForm, EngineAnswer, EngineStatus, EngineUsage, GenerateRequest,
+    GeneratedText,
 };
 
 use super::StopSignal;
@@ -31,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A client that waits for an answer.
 pub(super) trait Audience: Send {
     /// How far its request is.
-    fn report(&mut self, stage: &EngineStage);
+    fn report(&mut self, progress: &ModelProgress);
 
     /// Text that is part of an answer and stays.
     fn add_text(&mut self, sample: usize, text: &str);
@@ -39,7 +40,7 @@ pub(super) trait Audience: Send {
     /// Whether it hung up.
     fn is_gone(&self) -> bool;
 
-    /// The end.
+    /// Gives it the whole answer, or why there is none.
     fn finish(self: Box<Self>, answer: Result<EngineAnswer, RequestFault>);
 }
 
@@ -173,7 +174,7 @@ impl RequestQueue {
         let refused = match state.sender.clone() {
             None => (job, "the engine ends; try again".to_owned()),
             Some(sender) => {
-                job.audience.report(&EngineStage::Queued(state.requests));
+                job.audience.report(&ModelProgress::Queued(state.requests));
                 match sender.try_send(job) {
                     Ok(()) => {
                         state.requests += 1;
@@ -340,7 +341,7 @@ impl ModelWorker {
             Ok(engine) => engine,
             Err(fault) => return Some(Err(fault.into())),
         };
-        job.audience.report(&EngineStage::Reading { done: 0, total: 0 });
+        job.audience.report(&ModelProgress::Reading { done: 0, total: 0 });
         let mut narrator = Narrator { audience: job.audience.as_mut(), tokens: 0, said: None };
         let generated = engine.generate(&request, &mut |progress| {
             if narrator.audience.is_gone() || queue.is_closed() {
@@ -387,7 +388,7 @@ impl ModelWorker {
             earlier => {
                 drop(earlier); // two models at once may not fit
                 self.queue.state().model = None;
-                audience.report(&EngineStage::Loading);
+                audience.report(&ModelProgress::Loading);
                 let began = Instant::now();
                 let engine = Engine::open(path, &self.options)?;
                 let seconds = began.elapsed().as_secs_f64();
@@ -411,11 +412,11 @@ impl Narrator<'_> {
     fn hear(&mut self, progress: &GenerationProgress<'_>) {
         let stage = match progress {
             GenerationProgress::Prompt { read, total } => {
-                EngineStage::Reading { done: *read as u64, total: *total as u64 }
+                ModelProgress::Reading { done: *read as u64, total: *total as u64 }
             }
             GenerationProgress::Step => {
                 self.tokens += 1;
-                EngineStage::Writing { tokens: self.tokens }
+                ModelProgress::Writing { tokens: self.tokens }
             }
             GenerationProgress::Text { sample, text } => {
                 self.audience.add_text(*sample, text);
@@ -432,6 +433,11 @@ impl Narrator<'_> {
 fn generation_request(request: &GenerateRequest) -> Result<GenerationRequest, String> {
     let form = match &request.form {
         AnswerForm::Text => Form::Text,
+        AnswerForm::Object { opening, value, closing } => Form::Object {
+            opening: opening.clone(),
+            value: value.clone(),
+            closing: closing.clone(),
+        },
         AnswerForm::Program { language, head, method } => {
             let language: Language = language
                 .parse()

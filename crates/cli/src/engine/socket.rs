@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use recurgent::provider::ModelProgress;
 use recurgent::provider::engine::{
-    EngineAnswer, EngineReply, EngineRequest, EngineStage, FrameReader, LineFault,
-    MAX_REQUEST_BYTES, reply_line,
+    EngineAnswer, EngineReply, EngineRequest, FrameReader, LineFault, MAX_REQUEST_BYTES, reply_line,
 };
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -76,8 +76,8 @@ impl SocketClient {
 }
 
 impl Audience for SocketClient {
-    fn report(&mut self, stage: &EngineStage) {
-        self.send(&EngineReply::Progress(stage.clone()));
+    fn report(&mut self, progress: &ModelProgress) {
+        self.send(&EngineReply::Progress(*progress));
     }
 
     fn add_text(&mut self, _sample: usize, _text: &str) {}

@@ -20,6 +20,8 @@ const MAX_FEEDBACK_LINES: usize = 12;
 const MAX_INDENT: usize = 8;
 /// Lines shown of what a program printed.
 const MAX_OUTPUT_LINES: usize = 12;
+/// Questions of one attempt to a model that are shown.
+const MAX_INFERENCE_LINES: usize = 12;
 /// Characters of an environment's id that are shown.
 const SHORT_ENV_ID: usize = 12;
 /// Characters of the id of a call or trace that are shown.
@@ -107,6 +109,11 @@ pub(crate) fn count(entry: &Value, pointer: &str) -> u64 {
     entry.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }
 
+/// Requests to a model: for programs, and by programs about data.
+pub(crate) fn model_calls(entry: &Value) -> u64 {
+    count(entry, "/generation_attempt").saturating_add(count(entry, "/inference_calls"))
+}
+
 /// The time at which a call ended.
 pub(crate) fn ended_at(entry: &Value) -> Option<Timestamp> {
     text(entry, "timestamp").parse().ok()
@@ -169,6 +176,19 @@ pub(crate) fn execution_line(entry: &Value, paint: Paint, width: usize) -> Optio
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
 }
 
+/// A call of a tool from outside: its arguments, the size of its result or its failure, and its time.
+fn outside_call_line(call: &Value, paint: Paint, room: usize) -> String {
+    let (style, ended) = match call.get("result_bytes").and_then(Value::as_u64) {
+        Some(bytes) => (Style::Faint, format!("{bytes} bytes")),
+        None => (Style::Warning, clean(text(call, "error_type"))),
+    };
+    let took = seconds(call, "duration_ms").map(duration).unwrap_or_default();
+    let (name, given) = (clean(text(call, "tool")), clean(text(call, "arguments")));
+    let ended = format!("  {ended}  {took}");
+    let named = clip(&format!("⇢ {name}({given})"), room.saturating_sub(columns(&ended)));
+    format!("{named}{}", paint.in_style(style, &ended))
+}
+
 /// Each attempt: where its program came from, the stages it reached, its program, what it printed, and the feedback that
 /// the next one was given.
 pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<String> {
@@ -184,6 +204,12 @@ pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<St
         let code = Some(text(attempt, "code")).filter(|code| !code.is_empty());
         let code = code.unwrap_or_else(|| if is_last { text(entry, "code") } else { "" });
         lines.extend(code_lines(code, room, paint).iter().map(|line| format!("{margin}{line}")));
+        let calls = attempt.get("outside_calls").and_then(Value::as_array);
+        let calls = calls.into_iter().flatten().map(|call| outside_call_line(call, paint, room));
+        lines.extend(calls.map(|line| format!("{margin}{line}")));
+        let asked = inference_lines(entry, attempt).into_iter();
+        let asked = asked.map(|line| paint.in_style(Style::Faint, &clip(&clean(&line), room)));
+        lines.extend(asked.map(|line| format!("{margin}{line}")));
         let printed = ["stdout", "stderr"].into_iter().flat_map(|stream| {
             let name = if stream == "stdout" { "printed" } else { stream };
             output_lines(name, text(attempt, stream))
@@ -197,6 +223,36 @@ pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<St
         }
     }
     lines
+}
+
+/// What the program of an attempt asked a model about data.
+fn inference_lines(entry: &Value, attempt: &Value) -> Vec<String> {
+    let id = count(attempt, "/attempt_id");
+    let asked = entry.get("inferences").and_then(Value::as_array).into_iter().flatten();
+    let own: Vec<&Value> = asked.filter(|it| count(it, "/attempt_id") == id).collect();
+    let more = own.len().checked_sub(MAX_INFERENCE_LINES).filter(|more| *more > 0);
+    let shown = own.iter().take(MAX_INFERENCE_LINES).map(|asked| inference_line(asked));
+    shown.chain(more.map(|more| format!("asked the model {more} more questions"))).collect()
+}
+
+fn inference_line(asked: &Value) -> String {
+    let (items, kept) = (count(asked, "/items"), count(asked, "/cached_items"));
+    let (calls, sent) = (count(asked, "/model_calls"), count(asked, "/input_tokens"));
+    let of_items = if items == 1 { String::new() } else { format!(" about {items} items") };
+    let answers = match (kept, calls) {
+        (_, 0) if kept == items => "kept answer".to_owned(),
+        (0, 1) => String::new(),
+        (0, calls) => format!("{calls} model calls"),
+        (kept, calls) => format!("{kept} kept, {calls} model calls"),
+    };
+    let tokens = (sent > 0).then(|| {
+        format!("{}/{} tokens", thousands(sent), thousands(count(asked, "/output_tokens")))
+    });
+    let usd = asked.get("cost_usd").and_then(Value::as_f64).map(dollars);
+    let facts =
+        [Some(answers), tokens, usd, took(asked), Some(text(asked, "error_type").to_owned())];
+    let facts: Vec<String> = facts.into_iter().flatten().filter(|it| !it.is_empty()).collect();
+    format!("asked the model{of_items}: {:?}  {}", text(asked, "instruction"), facts.join("  "))
 }
 
 /// A program with line numbers.
@@ -217,7 +273,12 @@ fn feedback_lines(failure: &Value, is_last: bool, room: usize) -> Vec<String> {
         (0, _) => String::new(),
         (line, column) => format!(" (line {line}, column {column})"),
     };
-    let label = if is_last { "rejected" } else { "feedback to the next attempt" };
+    let looked = text(failure, "error_type") == "looked";
+    let label = match (is_last, looked) {
+        (false, true) => "shown to the next attempt",
+        (false, false) => "feedback to the next attempt",
+        (true, _) => "rejected",
+    };
     let message = format!("{label}: {}{place}", text(failure, "error_message"));
     let correction = failure.pointer("/violation/required_correction").and_then(Value::as_str);
     let lines = message.lines().chain(correction);

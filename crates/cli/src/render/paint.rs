@@ -129,7 +129,7 @@ pub(crate) fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// A line that was painted, broken between words into lines of at most `room` columns. What is continued is indented by
+/// A line that was painted, broken between words into lines of at most `room` columns. A continued line is indented by
 /// two more than the line. Colour takes no columns and goes on in the next line.
 pub(crate) fn folded(line: &str, room: usize) -> Vec<String> {
     if painted_columns(line) <= room {

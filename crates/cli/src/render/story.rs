@@ -1,4 +1,4 @@
-//! Standard output of a command that shows its work while it happens.
+//! Standard output of a command that shows its progress.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ pub(crate) struct StoryOutput {
 }
 
 impl StoryOutput {
-    /// An output for work that `work` stops.
+    /// An output that cancels `work` when a line cannot be written.
     pub(crate) fn new(work: Cancellation) -> Self {
         Self { failed: Arc::default(), work }
     }
@@ -27,7 +27,7 @@ impl StoryOutput {
         let _ = self.write_all(format!("{text}\n").as_bytes());
     }
 
-    /// Whether all of it was read; a full disk is an error.
+    /// True if the reader took everything; false if it closed the pipe; a full disk is an error.
     pub(crate) fn ended(mut self) -> Result<bool, CommandFault> {
         let _ = self.flush();
         let failed = self.failed.get();

@@ -135,7 +135,7 @@ fn depth(call: &Value) -> usize {
     usize::try_from(depth).unwrap_or(MAX_INDENT)
 }
 
-/// The stages of a call, one after the other. What is not part of an attempt was spent before the first.
+/// The stages of a call, one after the other. Time outside of attempts was spent before the first.
 fn stages(call: &Value, span: &Span) -> Vec<Span> {
     let attempts = call.get("attempts").and_then(Value::as_array);
     let attempts: Vec<&Value> = attempts.into_iter().flatten().collect();

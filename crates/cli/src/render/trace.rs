@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lifecycle::event::{Event, EventKind, ModelProgress, Subject};
+use lifecycle::outside_tool::OutsideCall;
 use lifecycle::request::encoded_bytes;
 use recurgent::observe::Observer;
 use recurgent::{Failure, Outcome};
@@ -223,8 +224,12 @@ fn status(event: &Event) -> Option<String> {
         EventKind::Waiting { wait, why } => {
             format!("{name}: {}; trying again in {}…", clean(why), duration(*wait))
         }
-        EventKind::Executing { .. } => format!("running {name}…"),
+        EventKind::Executing { .. } | EventKind::CalledOutside { .. } => format!("running {name}…"),
+        EventKind::CallingOutside { name, .. } => format!("calling {}…", clean(name)),
+        EventKind::Inferring { items: 1, .. } => format!("{name} asks the model about its data…"),
+        EventKind::Inferring { items, .. } => format!("{name} asks the model about {items} items…"),
         EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
+        EventKind::Looked { .. } => format!("{name}: looked at its data…"),
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
         EventKind::Printed { .. } | EventKind::Ended { .. } | _ => return None,
     };
@@ -286,6 +291,19 @@ impl LiveTrace {
                 let next = self.paint.in_style(Style::Faint, &clip(&next, room));
                 vec![format!("{}{next}", self.rail(subject))]
             }
+            EventKind::CalledOutside { call } => vec![self.outside_call(subject, call)],
+            EventKind::Looked { attempt, why } => {
+                programs.remove(call);
+                self.rollback(subject, &format!("attempt {attempt} looked"), why)
+            }
+            EventKind::Inferring { instruction, items } => {
+                let about =
+                    if *items == 1 { String::new() } else { format!(" about {items} items") };
+                let asked = format!("asks the model{about}: {}", clean(instruction));
+                let room = self.width.saturating_sub(indent_columns(subject) + 4);
+                let asked = self.paint.in_style(Style::Faint, &clip(&asked, room));
+                vec![format!("{}{asked}", self.rail(subject))]
+            }
             EventKind::Generating { .. } | EventKind::Preparing { .. } | _ => Vec::new(),
         }
     }
@@ -340,6 +358,21 @@ impl LiveTrace {
         std::iter::once(format!("{rail}{head}"))
             .chain(message_lines.iter().map(|line| format!("{rail}  {line}")))
             .collect()
+    }
+
+    /// A call of a tool from outside: its arguments, and the size of its result or its failure.
+    fn outside_call(&self, subject: &Subject, call: &OutsideCall) -> String {
+        let (style, ended) = match &call.ended {
+            Ok(bytes) => (Style::Faint, format!("{bytes} bytes")),
+            Err(code) => (Style::Warning, clean(code)),
+        };
+        let ended = format!("{ended}  {}", duration(call.took));
+        let room = self.width.saturating_sub(indent_columns(subject) + 4);
+        let left = room.saturating_sub(columns(&ended) + 2);
+        let text = format!("⇢ {}({})", call.name, call.arguments);
+        let text = clip(&clean(&text), left);
+        let gap = " ".repeat(room.saturating_sub(columns(&text) + columns(&ended)));
+        format!("{}{text}{gap}{}", self.rail(subject), self.paint.in_style(style, &ended))
     }
 
     /// The outcome, then the source of its program and the time it took. A blank line separates a tree from the next.

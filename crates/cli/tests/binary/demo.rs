@@ -118,6 +118,84 @@ fn assert_plain(output: &Output) {
     assert!(output.stderr.is_empty(), "{}", shown(output));
 }
 
+/// Programs that a model might write for the live tour: one of them is wrong.
+const WRITTEN: [(&str, &str); 2] = [
+    (
+        "python",
+        r#"{"calculator.add": [{"code": "def add(a, b):\n    return a + b"}],
+            "invoice reader.total": [{"code": "def total(lines):\n    return sum(line[1] * line[2] for line in lines)"}],
+            "editor.slug": [{"code": "def slug(title):\n    return title.lower().replace(' ', '_')"}],
+            "librarian.entry": [{"code": "def entry(name):\n    return name"},
+                                {"code": "def entry(name):\n    first, last = name.split(' ', 1)\n    return last.upper() + ', ' + first"}]}"#,
+    ),
+    (
+        "ruby",
+        r#"{"calculator.add": [{"code": "def add(a, b)\n  a + b\nend"}],
+            "invoice reader.total": [{"code": "def total(lines)\n  lines.sum { |line| line[1] * line[2] }\nend"}],
+            "editor.slug": [{"code": "def slug(title)\n  title.downcase.tr(' ', '_')\nend"}],
+            "librarian.entry": [{"code": "def entry(name)\n  name\nend"},
+                                {"code": "def entry(name)\n  first, last = name.split(' ', 2)\n  last.upcase + ', ' + first\nend"}]}"#,
+    ),
+];
+
+/// A model writes; what is wrong is said and does not end the tour; the second run needs no model.
+#[test]
+fn a_live_tour_judges_what_a_model_writes() {
+    for (guest, script) in WRITTEN {
+        let state = tempfile::tempdir().unwrap();
+        let programs = state.path().join("script.json");
+        fs::write(&programs, script).unwrap();
+        let run = || {
+            let mut command = demo(state.path(), &["--live", "--guest", guest]);
+            command.env("RECURGENT_PROVIDER", format!("scripted:{}", programs.display()));
+            command.output().unwrap()
+        };
+        // The example rejects the first program of `entry`, and the next one is asked for.
+        for models in ["5 made, 4 avoided", "0 made, 8 avoided"] {
+            let output = run();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{guest}: {}", shown(&output));
+            for part in [
+                &format!("model calls   {models}"),
+                "right answers 6 of 8",
+                "└ \"GUIN, Ursula\"",
+                "    not right: it should be \"hello-world-again\"; recurgent tools reject, teach\n    and edit correct it\n\n",
+            ] {
+                assert!(text.contains(part), "{guest}: {part:?} in {text}");
+            }
+        }
+    }
+}
+
+/// Without a model there is nothing to see, and the failure is that of the model.
+#[test]
+fn a_live_tour_without_a_model_says_what_is_missing() {
+    let state = tempfile::tempdir().unwrap();
+    let keys = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"];
+    let none = state.path().join("none");
+    for (provider, url, exit, said) in [
+        ("auto", "", 3, "recurgent model install"),
+        ("compatible", "http://127.0.0.1:9/v1", 1, "cannot be reached"),
+    ] {
+        let mut command = demo(state.path(), &["--live", "--guest", "python"]);
+        command
+            .env("RECURGENT_PROVIDER", provider)
+            .env("RECURGENT_MODELS_DIR", &none)
+            .env("RECURGENT_LOCAL_SERVERS", "")
+            .env("RECURGENT_TRANSPORT_RETRIES", "0");
+        for key in keys {
+            command.env_remove(key);
+        }
+        if !url.is_empty() {
+            command.env("RECURGENT_BASE_URL", url).env("RECURGENT_MODEL", "m");
+        }
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(exit), "{provider}: {}", shown(&output));
+        assert!(text.contains(said) && !text.contains("report it"), "{provider}: {text}");
+    }
+}
+
 fn demo(state: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_recurgent"));
     command

@@ -76,7 +76,7 @@ fn an_environment_is_prepared_listed_shown_refreshed_and_removed() {
 }
 
 #[test]
-fn what_is_half_done_is_collected_and_what_was_used_is_not() {
+fn unfinished_environments_are_collected_and_used_ones_are_not() {
     let cli = cli();
     let (made, _) = cli.answer(&["env", "prepare", "sound"]);
     let half = cli.path("cache/python-envs").join("ab".repeat(32));
@@ -143,7 +143,7 @@ fn what_another_process_builds_stays() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn impossible_requests_are_refused_with_a_reason() {
     let cli = cli();
     let ids: Vec<Value> = ["sound", "sound<2"]
         .iter()

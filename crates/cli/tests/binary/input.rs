@@ -41,6 +41,35 @@ fn an_argument_may_be_a_file_or_standard_input() {
     }
 }
 
+/// Nothing that looks like JSON becomes a text without a word, and every refusal says what comes next.
+#[test]
+fn what_cannot_be_an_argument_says_what_to_do() {
+    let cli = cli();
+    cli.write("deep.json", &format!("{}{}", "[".repeat(200), "]".repeat(200)));
+    cli.write("marked.json", "\u{feff}[1, 2]");
+    cli.write("a.json", "[1]");
+    let call = ["call", "echo", "back"];
+    let ran = cli.run(&[&call[..], &["@marked.json", "--json"]].concat());
+    assert_eq!(ran.exits(0).json()["value"]["args"], json!([[1, 2]]), "{ran:?}");
+    let ran = cli.run(&[&call[..], &["--args-file", "marked.json", "--json"]].concat());
+    assert_eq!(ran.exits(0).json()["value"]["args"], json!([1, 2]), "{ran:?}");
+    for (words, code, said) in [
+        (&["@deep.json"][..], 1, "deep.json is nested deeper than 127 levels"),
+        (&["--deliverable", ""], 2, "it is empty; say what the answer is"),
+        (&["--workspace", ""], 2, "--workspace is empty; name a directory"),
+        (&["--workspace", "", "--workspace-write"], 2, "--workspace is empty; name a directory"),
+        (&["@."], 2, "it is a directory; name a file in it"),
+        (&["--deliverable", "@."], 2, "it is a directory; name a file in it"),
+        (
+            &["--args-file", "@a.json"],
+            2,
+            "--args-file takes the name without @: --args-file a.json",
+        ),
+    ] {
+        cli.run(&[&call[..], words].concat()).exits(code).stderr_contains(said);
+    }
+}
+
 /// The question is words; what it is about comes after it. Without words, the content is the question.
 #[test]
 fn a_question_may_be_about_a_file() {
@@ -109,9 +138,9 @@ fn programs_run_in_the_workspace() {
     assert_eq!(std::fs::read_to_string(cli.path("project/new.txt")).unwrap(), "noted");
 }
 
-/// A program that may have changed the workspace is not run again, and the outcome says so.
+/// Each attempt starts from the same files, and only what the accepted one wrote is kept.
 #[test]
-fn an_attempt_that_may_have_changed_the_workspace_is_the_last() {
+fn an_attempt_that_fails_does_not_change_the_workspace() {
     let script = r#"{"ledger.log": [
       {"code": "def log(text):\n    with open('log.txt', 'a') as file:\n        file.write(text)\n    raise ValueError('no')"},
       {"code": "def log(text):\n    with open('log.txt', 'a') as file:\n        file.write(text)\n    return 'again'"}
@@ -121,7 +150,8 @@ fn an_attempt_that_may_have_changed_the_workspace_is_the_last() {
     open_to_all(&cli.path("project"), 0o777);
     let line = ["call", "ledger", "log", "x", "--workspace", "project", "--workspace-write"];
     let (outcome, exit) = cli.answer(&line);
-    assert_eq!((exit, &outcome["error_type"]), (1, &json!("execution")), "{outcome}");
+    assert_eq!((exit, &outcome["value"]), (0, &json!("again")), "{outcome}");
+    assert_eq!(outcome["metadata"]["notes"], json!(["workspace: wrote log.txt"]), "{outcome}");
     assert_eq!(std::fs::read_to_string(cli.path("project/log.txt")).unwrap(), "x");
-    assert_ne!(outcome["metadata"]["sent"], Value::Null, "{outcome}");
+    assert_eq!(outcome["metadata"]["sent"], Value::Null, "{outcome}");
 }

@@ -40,8 +40,10 @@ impl Watch {
     fn interrupt(self) -> Ran {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
-        drop(self.lines);
-        Ran::of(&["watch"], &self.child.wait_with_output().unwrap())
+        let Self { child, lines } = self;
+        let ended = child.wait_with_output().unwrap();
+        drop(lines); // a reader that leaves would end it too
+        Ran::of(&["watch"], &ended)
     }
 }
 

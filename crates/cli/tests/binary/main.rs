@@ -21,6 +21,8 @@ mod fixture;
 mod input;
 mod log;
 mod newcomer;
+#[cfg(feature = "mcp")]
+mod outside_tools;
 mod processes;
 mod repl;
 mod seeing;

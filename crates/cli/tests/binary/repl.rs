@@ -16,7 +16,9 @@ fn words_that_leave_or_help_are_not_sent_to_a_model() {
 
 #[test]
 fn named_arguments_are_kept_in_the_history() {
-    let ran = cli().run_with_stdin(&["repl", "echo"], "back 1 by=2 to=\"x y\"\n.history\n");
+    let lines = ".history\nback 1 by=2 to=\"x y\"\n.history\n";
+    let ran = cli().run_with_stdin(&["repl", "echo"], lines);
+    assert!(ran.stdout.starts_with("no calls yet\n"), "{ran:?}");
     assert!(ran.exits(0).stdout.contains("back(1, by: 2, to: \"x y\")"), "{ran:?}");
 }
 

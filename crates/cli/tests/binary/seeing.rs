@@ -355,7 +355,7 @@ fn sessions_are_exported_and_imported() {
     assert!(files(&cli.path("one")).keys().any(|path| path.starts_with("sessions/desk-")));
     assert_eq!(add("second", "1"), "8\n", "memory goes on");
 
-    // What is later here stays; what follows on is taken; what went apart is a conflict.
+    // A session that is later here stays, a later one is taken, and two that went apart are a conflict.
     let skipped = import("one")["skipped"].to_string();
     assert!(skipped.contains("the one here was written to later"), "{skipped}");
     cli.run_in("second", &["store", "export", "later"]).exits(0);

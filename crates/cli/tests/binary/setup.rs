@@ -27,7 +27,7 @@ fn init_writes_a_file_that_is_read_and_replaces_none() {
     cli.write("key", "sk-123");
     let line = ["init", "--guest", "ruby", "--base-url", "http://127.0.0.1:9/v1"];
     let ran = cli.run(&line);
-    ran.stderr_contains("config.toml is written");
+    ran.stderr_contains("config.toml; checking it");
     assert!(ran.stdout.contains("config "), "it is checked: {ran:?}");
     let text = std::fs::read_to_string(config_path(&cli)).unwrap();
     assert!(text.contains("\nguest = \"ruby\"\n") && text.contains("\n# network = "), "{text}");
@@ -43,6 +43,12 @@ fn init_writes_a_file_that_is_read_and_replaces_none() {
         text
     );
     assert_eq!(setting(&cli, &[], &[], "guest")[0], "python");
+    // The second replacement keeps the first file too.
+    cli.run(&["init", "--force"]).stderr_contains("config.toml.old2 now");
+    assert_eq!(
+        std::fs::read_to_string(config_path(&cli).with_extension("toml.old")).unwrap(),
+        text
+    );
     for (line, says) in [
         (&["init", "--force", "--provider", "oops"][..], "must be auto, anthropic"),
         (&["init", "--force", "--key-file", "absent"], "cannot use absent"),
@@ -60,16 +66,50 @@ type('oops\\r')
 wait('must be auto')
 wait('provider writes')
 type('anthropic\\r')
-for question in ['model service', 'Which model', 'its key', 'which language']:
+for question in ['model service', 'Which model']:
     wait(question)
     type('\\r')
-wait('is written')
+wait('its key')
+type('~/absent\\r')
+wait('cannot use ~/absent')
+type('~/key\\r')
+wait('which language')
+type('\\r')
+wait('Python packages')
+type('https://pypi.example/simple\\r')
+wait('gems')
+type('\\r')
+wait('checking')
 print('ended', ended() >= 0)
 ";
     let cli = cli();
+    cli.write("key", "sk-123");
     at_terminal(&cli.command(&["init"]), script).exits(0).prints("ended True\n");
     let text = std::fs::read_to_string(config_path(&cli)).unwrap();
-    assert!(text.contains("\nprovider = \"anthropic\"\n"), "{text}");
+    let key = cli.path("key").canonicalize().unwrap().display().to_string();
+    for line in [
+        "\nprovider = \"anthropic\"\n".to_owned(),
+        format!("\napi_key_file = \"{key}\"\n"),
+        "\npython_indexes = \"https://pypi.example/simple\"\n".to_owned(),
+        "\nsource_mode = \"internal_only\"\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn init_writes_nothing_if_the_answers_end_early() {
+    let script = "
+wait('provider writes')
+type('anthropic\\r')
+wait('model service')
+type('\\x04')
+wait('nothing is written')
+print('ended', ended())
+";
+    let cli = cli();
+    at_terminal(&cli.command(&["init"]), script).exits(0).prints("ended 2\n");
+    assert!(!config_path(&cli).exists());
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use recurgent::Cancellation;
-use recurgent::provider::engine::{EngineFailure, EngineStage};
+use recurgent::provider::ModelProgress;
+use recurgent::provider::engine::EngineFailure;
 use rustix::process::Signal;
 
 use crate::fixture::{EngineFixture, ask, check_program, has_ended, kill, signal, until};
@@ -46,7 +47,7 @@ fn a_killed_engine_is_a_fault_and_the_next_call_starts_another() {
         Duration::from_mins(2),
         &Cancellation::default(),
         &mut |stage| {
-            if matches!(stage, EngineStage::Writing { .. }) && killed.get().is_none() {
+            if matches!(stage, ModelProgress::Writing { .. }) && killed.get().is_none() {
                 let pid = fixture.running().unwrap().pid;
                 kill(pid);
                 killed.set(Some(pid));
@@ -92,7 +93,7 @@ fn a_cancelled_request_is_given_up() {
         Duration::from_mins(2),
         &cancellation,
         &mut |stage| {
-            if matches!(stage, EngineStage::Writing { .. }) {
+            if matches!(stage, ModelProgress::Writing { .. }) {
                 cancellation.cancel();
             }
         },
@@ -135,7 +136,7 @@ fn sigterm_ends_it_and_its_request_fails() {
         Duration::from_mins(2),
         &Cancellation::default(),
         &mut |stage| {
-            if matches!(stage, EngineStage::Writing { .. }) && pid.get().is_none() {
+            if matches!(stage, ModelProgress::Writing { .. }) && pid.get().is_none() {
                 let running = fixture.running().unwrap().pid;
                 signal(running, Signal::TERM);
                 pid.set(Some(running));

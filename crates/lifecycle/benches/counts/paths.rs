@@ -13,6 +13,7 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage, salvage};
 use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
+use lifecycle::inference::Inferred;
 use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
 use lifecycle::prompt::{self, PromptContext, PromptForm};
@@ -265,6 +266,7 @@ fn report() -> Report {
         forged: Vec::new(),
         violations: Vec::new(),
         failed_call: None,
+        inferred: Inferred::default(),
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

@@ -15,12 +15,20 @@ pub enum RetryLane {
     Outcome,
     /// The model's service could not be reached, failed or was too busy.
     Transport,
+    /// The program looked at a value before the next one is written.
+    Look,
 }
 
 impl RetryLane {
     /// Every lane.
-    pub const ALL: [Self; 5] =
-        [Self::Generation, Self::Guardrail, Self::Execution, Self::Outcome, Self::Transport];
+    pub const ALL: [Self; 6] = [
+        Self::Generation,
+        Self::Guardrail,
+        Self::Execution,
+        Self::Outcome,
+        Self::Transport,
+        Self::Look,
+    ];
 
     /// The wire name.
     pub fn name(self) -> &'static str {
@@ -30,6 +38,7 @@ impl RetryLane {
             Self::Execution => "execution",
             Self::Outcome => "outcome",
             Self::Transport => "transport",
+            Self::Look => "look",
         }
     }
 
@@ -37,7 +46,7 @@ impl RetryLane {
     pub fn counts_against_program(self) -> bool {
         match self {
             Self::Guardrail | Self::Outcome => true,
-            Self::Generation | Self::Execution | Self::Transport => false,
+            Self::Generation | Self::Execution | Self::Transport | Self::Look => false,
         }
     }
 }
@@ -55,11 +64,13 @@ pub struct Budgets {
     pub outcome: u32,
     /// `transport_retries`.
     pub transport: u32,
+    /// `look_budget`.
+    pub look: u32,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { generation: 1, guardrail: 1, execution: 1, outcome: 1, transport: 4 }
+        Self { generation: 1, guardrail: 1, execution: 1, outcome: 1, transport: 4, look: 3 }
     }
 }
 
@@ -73,6 +84,7 @@ impl Budgets {
             execution: self.execution.min(other.execution),
             outcome: self.outcome.min(other.outcome),
             transport: self.transport.min(other.transport),
+            look: self.look.min(other.look),
         }
     }
 
@@ -84,6 +96,7 @@ impl Budgets {
             RetryLane::Execution => self.execution,
             RetryLane::Outcome => self.outcome,
             RetryLane::Transport => self.transport,
+            RetryLane::Look => self.look,
         }
     }
 }
@@ -212,6 +225,7 @@ const GUARDRAIL: Option<RetryLane> = Some(RetryLane::Guardrail);
 const EXECUTION: Option<RetryLane> = Some(RetryLane::Execution);
 const OUTCOME: Option<RetryLane> = Some(RetryLane::Outcome);
 const TRANSPORT: Option<RetryLane> = Some(RetryLane::Transport);
+const LOOK: Option<RetryLane> = Some(RetryLane::Look);
 
 retry_table! {
     /// The payload is not a program.
@@ -280,8 +294,18 @@ retry_table! {
     OutsideFailed:        Execution,   None,       Ends,            World,   Plain;
     /// A service or file that the program chose cannot be used.
     OutsideChosen:        Execution,   EXECUTION,  Ends,            World,   Plain;
+    /// A stored program cannot use what a service answered.
+    AnswerUnread:         Execution,   EXECUTION,  Ends,            World,   Plain;
+    /// The same, several times in a row: the service changed what it answers.
+    AnswerChanged:        Execution,   EXECUTION,  Repair,          Program, Plain;
     /// A call of another agent failed, and the program did not handle it.
     CallFailed:           Execution,   EXECUTION,  Ends,            World,   Plain;
+    /// A model did not answer a question of the program.
+    InferFailed:          Execution,   None,       Ends,            World,   Plain;
+    /// A model's answers to a question of the program cannot be used.
+    AnswerUnfit:          Execution,   EXECUTION,  Ends,            World,   Plain;
+    /// The program looked at a value that the next one is written for.
+    Looked:               Execution,   LOOK,       Repair,          World,   Plain;
     /// The program ran past its time limit.
     TimedOut:             Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The program reached a limit.

@@ -61,6 +61,9 @@ pub(super) const SERVICE_ERRNO: &[&str] = &[
 pub(super) const TIMEOUT: &[&str] =
     &["TimeoutError", "asyncio.exceptions.TimeoutError", "Timeout::Error"];
 
+/// Exceptions of a connection that ends early.
+pub(super) const CUT_OFF: &[&str] = &["EOFError"];
+
 /// Exceptions of files that are missing or may not be used.
 pub(super) const FILE: &[&str] = &[
     // Python
@@ -103,7 +106,9 @@ pub(super) const FILE_ERRNO: &[&str] = &[
     "SQLITE_READONLY",
 ];
 /// Errors of changing a file that may only be read.
-pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS"];
+pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS", "SQLITE_READONLY"];
+/// The same where the guest gives no number.
+pub(super) const REFUSED: &[&str] = &["SQLite3::ReadOnlyException"];
 
 /// Functions and methods that say whether a file is there. They raise nothing about a file that is not granted.
 pub(super) const EXISTENCE: &[&str] = &[

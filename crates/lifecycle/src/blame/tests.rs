@@ -55,7 +55,8 @@ fn relative_paths_are_found_by_name_or_in_the_workspace() {
     let found = |path: &str| access.is_reachable(path);
     assert!(found("data/x.csv") && found("./data") && !found("database") && !found("x.csv"));
     assert!(access.workspace_of("x.csv").is_none());
-    let workspace = Some(Workspace { path: "/w".to_owned(), writable: false });
+    let workspace =
+        Some(Workspace { path: "/w".to_owned(), writable: false, is_of_another_user: false });
     let access = GrantedAccess { workspace, ..access };
     assert!(access.is_reachable("x.csv"));
     assert!(access.workspace_of("x.csv").is_some() && access.workspace_of("/w/x.csv").is_some());
@@ -353,6 +354,8 @@ fn errors_of_a_database_are_attributed_by_their_number() {
         path: Some("/data/a.db".to_owned()),
         granted_as: None,
         in_workspace: false,
+        is_change: false,
+        shut_out_of: None,
     };
     let expected = Attribution::World { outside, granted: false, chosen: false };
     assert_eq!(scene.attribute(&facts), expected);

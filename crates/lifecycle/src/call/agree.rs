@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::agreement::{Agreement, CandidateAnswer, largest_group, mutated};
+use crate::example::Example;
 use crate::execution::{Report, ReportEnding, WorkerFault};
 use crate::judgement::{JudgementInputs, judge, permitted_packages, unfit_signature};
 use crate::no_result;
@@ -12,31 +13,36 @@ use crate::purity::is_pure;
 use crate::request::{Arguments, CallRequest};
 use crate::settlement::Accepted;
 
-use super::rehearse::RehearsalRun;
+use super::rehearse::{MAX_REHEARSED, RehearsalRun, miss, missed_answer, unexpected_answer};
 use super::{Call, PendingAttempt};
 
-/// The other programs of an agreement, and the calls that all are given beside the call itself.
+/// The other programs of an agreement, and what all are given beside the call itself.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) others: Vec<VettedProgram>,
     inputs: Vec<Arguments>,
+    /// Calls whose answer is known.
+    examples: Vec<Example>,
 }
 
 impl Comparison {
     /// The runs: the first program has answered the call already, the others answer it as well.
     pub(super) fn runs(&self, call: &CallRequest) -> Vec<RehearsalRun> {
-        let run = |program: usize, arguments: &Arguments| RehearsalRun {
-            program,
-            request: CallRequest { arguments: arguments.clone(), ..call.clone() },
-        };
-        let mut runs: Vec<RehearsalRun> = self.inputs.iter().map(|it| run(0, it)).collect();
-        for program in 1..=self.others.len() {
-            runs.push(run(program, &call.arguments));
-            runs.extend(self.inputs.iter().map(|it| run(program, it)));
+        let mut runs = Vec::new();
+        for program in 0..=self.others.len() {
+            let own = (program > 0).then(|| call.clone());
+            let with = |it: &Arguments| CallRequest { arguments: it.clone(), ..call.clone() };
+            let inputs = self.inputs.iter().map(with);
+            let examples = self.examples.iter().map(|example| example.inputs.again(call));
+            let requests = own.into_iter().chain(inputs).chain(examples);
+            runs.extend(requests.map(|request| RehearsalRun { program, request }));
         }
         runs
     }
 }
+
+/// What the runs of a comparison gave, in order.
+type Runs = std::vec::IntoIter<Result<Report, WorkerFault>>;
 
 /// A program, and what it answered.
 pub(super) type AcceptedAnswer = (Accepted, Result<Value, Failure>);
@@ -59,7 +65,9 @@ impl Call {
         let others: Vec<VettedProgram> =
             waiting.iter().filter_map(|payload| self.comparable(payload, accepted)).collect();
         let inputs = mutated(&self.request.arguments);
-        (!others.is_empty()).then_some(Comparison { others, inputs })
+        let examples = self.examples.iter().filter(|it| !it.inputs.are_of(&self.request));
+        let examples = examples.take(MAX_REHEARSED).cloned().collect();
+        (!others.is_empty()).then_some(Comparison { others, inputs, examples })
     }
 
     fn comparable(&self, payload: &Value, accepted: &Accepted) -> Option<VettedProgram> {
@@ -78,6 +86,7 @@ impl Call {
     }
 
     /// Takes the first program of the largest group that agrees, in place of the accepted one if it is not among them.
+    /// A program that gives anything else than is known to be right counts for no group, however many do the same.
     pub(super) fn agree(
         &self,
         comparison: Comparison,
@@ -85,19 +94,23 @@ impl Call {
         pending: &mut PendingAttempt,
         (mut accepted, mut result): AcceptedAnswer,
     ) -> AcceptedAnswer {
+        let Comparison { others, inputs, examples } = comparison;
         let mut runs = runs.into_iter();
-        let inputs = comparison.inputs.len();
-        let mut own = vec![answer_of(&result)];
-        own.extend(runs.by_ref().take(inputs).map(answer));
-        let (mut answers, mut contenders) = (vec![own], vec![None]);
-        for program in comparison.others {
+        let answers_of = |result: Option<&Result<Value, Failure>>, runs: &mut Runs| {
+            let known_right = result.filter(|result| !self.is_known_wrong(result));
+            let mut given = vec![known_right.map_or(CandidateAnswer::Nothing, answer_of)];
+            given.extend(runs.by_ref().take(inputs.len()).map(answer));
+            let on_examples: Vec<_> = runs.by_ref().take(examples.len()).collect();
+            let is_missed =
+                examples.iter().zip(&on_examples).any(|(it, run)| miss(it, run).is_some());
+            if is_missed { vec![CandidateAnswer::Nothing] } else { given }
+        };
+        let (mut answers, mut contenders) =
+            (vec![answers_of(Some(&result), &mut runs)], vec![None]);
+        for program in others {
             let contender =
                 runs.next().and_then(Result::ok).and_then(|report| self.contend(program, report));
-            let first =
-                contender.as_ref().map_or(CandidateAnswer::Nothing, |it| answer_of(&it.result));
-            let mut given = vec![first];
-            given.extend(runs.by_ref().take(inputs).map(answer));
-            answers.push(given);
+            answers.push(answers_of(contender.as_ref().map(|it| &it.result), &mut runs));
             contenders.push(contender);
         }
         let (place, agreeing) = largest_group(&answers).unwrap_or((0, 1));
@@ -118,6 +131,13 @@ impl Call {
         (accepted, result)
     }
 
+    /// Whether an answer to the call differs from one that is known.
+    fn is_known_wrong(&self, result: &Result<Value, Failure>) -> bool {
+        let expected = self.policy.expected.as_ref();
+        unexpected_answer(expected, &self.request, result).is_some()
+            || missed_answer(&self.examples, &self.request, result).is_some()
+    }
+
     /// A program's answer to the call, if it would be accepted.
     fn contend(&self, program: VettedProgram, report: Report) -> Option<Contender> {
         if no_result::rejection(&self.request, &program, &report).is_some() {
@@ -129,7 +149,9 @@ impl Call {
             program: &program,
             access: &self.policy.access,
             failed_call: None,
+            failed_inference: None,
             proven: None,
+            suggests_change: false,
             observed: &report.observed,
             unseen_file: None,
         };
@@ -151,6 +173,7 @@ fn answer(run: Result<Report, WorkerFault>) -> CandidateAnswer {
         Ok(ReportEnding::Reported { reported, .. }) => CandidateAnswer::Error(reported.code),
         Ok(
             ReportEnding::Raised { .. }
+            | ReportEnding::Looked(_)
             | ReportEnding::Malformed(_)
             | ReportEnding::Unserializable { .. }
             | ReportEnding::Exited { .. }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::draft::Usage;
 use crate::event::EventKind;
 use crate::guardrail::GuardrailPolicy;
-use crate::outcome::{Outcome, UnexpectedAnswer};
+use crate::outcome::{Failure, FailureKind, Outcome, UnexpectedAnswer};
 use crate::pattern::{self, PatternEvent};
 use crate::program::Checksum;
 use crate::request::CallRequest;
@@ -59,6 +59,11 @@ impl Commit {
         self.call.attempts.iter().filter_map(answer).collect()
     }
 
+    /// Whether the caller is given the answer of an attempt.
+    pub fn is_accepted(&self) -> bool {
+        self.accepted.is_some() && self.outcome.is_ok()
+    }
+
     /// The attempt that was accepted.
     pub fn accepted(&self) -> Option<&Accepted> {
         self.accepted.as_ref()
@@ -85,7 +90,13 @@ impl Commit {
         self.call.model_calls
     }
 
-    /// What they cost.
+    /// Model calls its programs made by asking about data.
+    pub fn inference_calls(&self) -> u32 {
+        let records = self.call.attempts.iter().flat_map(|attempt| &attempt.inferences);
+        records.map(|record| record.model_calls).sum()
+    }
+
+    /// What all of them cost.
     pub fn usage(&self) -> Usage {
         self.call.usage
     }
@@ -120,7 +131,7 @@ impl Commit {
     /// The event of its end.
     pub fn event(&self, took: Duration) -> EventKind {
         EventKind::Ended {
-            outcome: self.outcome.clone(),
+            outcome: Box::new(self.outcome.clone()),
             from_storage: self.call.model_calls == 0 && self.call.selected.is_ok(),
             model_calls: self.call.model_calls,
             took,
@@ -135,6 +146,7 @@ impl Commit {
             attempts: &self.call.attempts,
             accepted: self.accepted.as_ref(),
             outcome: &self.outcome,
+            answers: &self.call.answers,
         };
         settlement::changes(&call, self.observed(moment), moment)
     }
@@ -145,7 +157,15 @@ impl Commit {
         pattern::event(&self.call.request, &self.outcome, &self.call.attempts, earlier, moment)
     }
 
-    /// The store's answer. What could not be committed did not happen.
+    /// What the program changed could not be copied to the workspace: its answer is not given, and nothing of it is kept.
+    #[must_use]
+    pub fn not_copied(mut self, problem: NotCopied) -> Self {
+        self.outcome.result = Err(problem.into_failure());
+        self.uncommitted = self.accepted.take().is_some();
+        self
+    }
+
+    /// The store's answer. A call that could not be committed did not happen.
     #[must_use]
     pub fn committed(mut self, answer: Result<Receipt, StoreFault>) -> Settled {
         match answer {
@@ -164,7 +184,31 @@ impl Commit {
 #[derive(Debug)]
 pub struct Settled(Commit);
 
+/// Why what an accepted program changed was not copied to its workspace.
+#[derive(Debug)]
+pub struct NotCopied {
+    /// The workspace.
+    pub workspace: String,
+    /// What stood in the way.
+    pub problem: String,
+}
+
+impl NotCopied {
+    fn into_failure(self) -> Failure {
+        let Self { workspace, problem } = self;
+        let message =
+            format!("the answer's changes of {workspace} could not be copied to it: {problem}");
+        Failure::new(FailureKind::WorkspaceUnusable, message).with("workspace", workspace)
+    }
+}
+
 impl Settled {
+    /// What the program changed could not be copied to the workspace, so there is no answer.
+    #[must_use]
+    pub fn not_copied(self, problem: NotCopied) -> Self {
+        Self(self.0.not_copied(problem))
+    }
+
     /// Everything known of it.
     pub fn commit(&self) -> &Commit {
         &self.0

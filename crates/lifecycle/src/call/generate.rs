@@ -45,6 +45,9 @@ impl Generate {
         let request = &self.call.request;
         self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
         self.call.rejected.clone_from(&prompt_context.rejections);
+        let looked = (!self.call.looks.is_empty())
+            .then(|| PromptContext { looks: self.call.looks.clone(), ..prompt_context.clone() });
+        let prompt_context = looked.as_ref().unwrap_or(prompt_context);
         prompt::build(request, prompt_context, self.feedback.as_ref(), form)
     }
 

@@ -5,18 +5,24 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agreement::Agreement;
+use crate::artifact::RunVerdict;
 use crate::attempt::{Attempt, Origin, Rejection};
 use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
+use crate::inference::InferenceRecord;
 use crate::outcome::Failure;
 use crate::pattern::Capabilities;
 use crate::provenance::Observation;
 
 /// An attempt under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PendingAttempt {
     pub(super) origin: Origin,
     /// Whether its stored program was accepted with arguments of this shape; `None`: the program is new.
     pub(super) proven: Option<bool>,
+    /// Whether its stored program may have to follow a change of what a service answers.
+    pub(super) suggests_change: bool,
+    /// What its accepted error says of a stored program, if that is the world's fault.
+    pub(super) excused: Option<RunVerdict>,
     /// What the program may have sent, once it ran: then no program runs again in this call.
     pub(super) sent: Option<Vec<String>>,
     /// The feedback in the prompt.
@@ -32,35 +38,14 @@ pub(super) struct PendingAttempt {
     pub(super) worker: Option<WorkerTrace>,
     pub(super) result_from: Option<ResultFrom>,
     pub(super) observed: Observation,
+    /// What its program asked a model.
+    pub(super) inferences: Vec<InferenceRecord>,
     /// What the outcome must say of its run, if it is accepted.
     pub(super) notes: Vec<String>,
     /// How many programs agreed with it, if several were written.
     pub(super) agreement: Option<Agreement>,
     /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
     pub(super) last_resort: Option<Box<Failure>>,
-}
-
-impl Default for PendingAttempt {
-    fn default() -> Self {
-        Self {
-            origin: Origin::Fresh,
-            proven: None,
-            sent: None,
-            feedback: None,
-            took: Duration::ZERO,
-            generation: Duration::ZERO,
-            code: None,
-            packages: Packages::default(),
-            capabilities: Capabilities::default(),
-            output: Output::default(),
-            worker: None,
-            result_from: None,
-            observed: Observation::default(),
-            notes: Vec::new(),
-            agreement: None,
-            last_resort: None,
-        }
-    }
 }
 
 impl PendingAttempt {
@@ -76,37 +61,23 @@ impl PendingAttempt {
     }
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let last_resort = self.last_resort.is_some();
-        let code = code.or(self.code);
-        let Self {
-            origin,
-            took,
-            generation,
-            packages,
-            capabilities,
-            output,
-            worker,
-            result_from,
-            observed,
-            sent,
-            agreement,
-            ..
-        } = self;
         Attempt {
-            origin,
+            origin: self.origin,
             rejection,
-            code,
-            packages,
-            capabilities,
-            output,
-            worker,
-            result_from,
-            observed,
-            sent,
-            took,
-            agreement,
-            generation,
-            last_resort,
+            code: code.or(self.code),
+            packages: self.packages,
+            capabilities: self.capabilities,
+            output: self.output,
+            worker: self.worker,
+            result_from: self.result_from,
+            observed: self.observed,
+            inferences: self.inferences,
+            sent: self.sent,
+            excused: self.excused,
+            took: self.took,
+            agreement: self.agreement,
+            generation: self.generation,
+            last_resort: self.last_resort.is_some(),
             superseded: false,
         }
     }

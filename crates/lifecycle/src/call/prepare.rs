@@ -8,9 +8,12 @@ use crate::attempt::{Origin, Rejection};
 use crate::blame::unseen_file;
 use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
-use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
+use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report, ReportEnding};
 use crate::guardrail::check_provided;
-use crate::judgement::{JudgementInputs, guardrails_broken, judge, unreported, unseen_note};
+use crate::inference::{FailedInference, Inferred};
+use crate::judgement::{
+    JudgementInputs, excused, guardrails_broken, judge, unreported, unseen_note,
+};
 use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::VettedProgram;
@@ -107,6 +110,11 @@ impl Execute {
         &self.environment
     }
 
+    /// Whether the program uses its arguments and memory alone, and no package that could use more.
+    pub fn touches_nothing_outside(&self) -> bool {
+        is_pure(&self.program) && self.environment.manifest.is_empty()
+    }
+
     /// Runs it in another build of the same environment: the present one is damaged.
     pub fn replace_environment(&mut self, rebuilt: Environment) {
         self.environment = rebuilt;
@@ -123,7 +131,7 @@ impl Execute {
 
     /// What the worker reported: judged, and accepted or rejected.
     pub fn executed(self, answer: Result<Report, FailedRun>, took: Duration) -> Step {
-        let Self { call, mut pending, program, environment } = self;
+        let Self { mut call, mut pending, program, environment } = self;
         pending.took += environment.prepare_time + took;
         let manifest = environment.manifest.clone();
         pending.packages.environment = Some(environment);
@@ -132,31 +140,38 @@ impl Execute {
             Err(failed) => return call.reject_run(pending, &program, failed),
         };
         pending.result_from = Some(report.result_from);
+        let is_new = !matches!(pending.origin, Origin::Artifact(_));
         // A stored program was accepted with what it gives.
-        let without_result = match pending.origin {
-            Origin::Artifact(_) => None,
-            Origin::Fresh | Origin::Repair { .. } => {
-                no_result::rejection(&call.request, &program, &report)
-            }
-        };
+        let without_result =
+            is_new.then(|| no_result::rejection(&call.request, &program, &report)).flatten();
         pending.output = report.output;
         pending.worker = Some(report.worker);
         pending.sent = call.sent(&program, &report.observed);
+        let failed_inference = call.note_inferences(&mut pending, report.inferred);
         let unseen = unseen_file(&call.request, program.inspection(), &call.policy.access);
         let inputs = JudgementInputs {
             request: &call.request,
             guardrails: &call.policy.guardrails,
             program: &program,
             access: &call.policy.access,
-            failed_call: report.failed_call.as_deref(),
+            failed_call: report.failed_call.as_ref(),
+            failed_inference: failed_inference.as_ref(),
             proven: pending.proven,
+            suggests_change: pending.suggests_change,
             observed: &report.observed,
             unseen_file: unseen.as_deref(),
         };
+        let mut look = None;
+        if let ReportEnding::Looked(looked) = &report.ending {
+            look = Some(looked.shown(&report.observed));
+        }
         let judged = match without_result {
             Some(rejection) => Err(rejection),
             None => judge(&inputs, report.ending, report.violations),
         };
+        if let Ok(Err(failure)) = &judged {
+            pending.excused = excused(&inputs, failure);
+        }
         pending.observed = match &judged {
             Ok(Ok(value)) => report.observed.named_by(value),
             Ok(Err(_)) | Err(_) => report.observed,
@@ -166,6 +181,7 @@ impl Execute {
                 // A program that answers that the file is there has seen it.
                 let unseen = unseen.filter(|_| result != Ok(Value::Bool(true)));
                 pending.notes.extend(unseen.as_deref().map(unseen_note));
+                pending.notes.extend(call.trial_note());
                 let accepted = Accepted {
                     program,
                     origin: pending.origin.clone(),
@@ -179,6 +195,7 @@ impl Execute {
             Err(rejection) => {
                 let rejection =
                     Rejection { program: Some(program.program().clone()), ..*rejection };
+                call.looks.extend(look);
                 call.reject(pending, &rejection)
             }
         }
@@ -186,14 +203,27 @@ impl Execute {
 }
 
 impl Call {
+    /// Counts what a program asked a model. Gives its last question, if it was not answered.
+    fn note_inferences(
+        &mut self,
+        pending: &mut PendingAttempt,
+        inferred: Inferred,
+    ) -> Option<FailedInference> {
+        self.usage += inferred.usage();
+        self.answers.extend(inferred.kept);
+        pending.inferences = inferred.records;
+        inferred.failed
+    }
+
     /// A run that ended without a report.
     fn reject_run(
-        self,
+        mut self,
         mut pending: PendingAttempt,
         program: &VettedProgram,
         failed: FailedRun,
     ) -> Step {
-        let FailedRun { fault, output, worker, observed } = failed;
+        let FailedRun { fault, output, worker, observed, inferred } = failed;
+        self.note_inferences(&mut pending, *inferred);
         let rejection = unreported(fault, &self.request, program);
         (pending.output, pending.worker) = (*output, Some(*worker));
         pending.sent = self.sent(program, &observed);

@@ -15,7 +15,7 @@ use super::agree::Comparison;
 use super::{Call, PendingAttempt, Step};
 
 /// Examples a new program is run on.
-const MAX_REHEARSED: usize = 16;
+pub(super) const MAX_REHEARSED: usize = 16;
 /// Characters of a value that a missed example shows.
 const MAX_SHOWN_CHARS: usize = 300;
 
@@ -145,7 +145,7 @@ fn shown(result: &Result<Value, Failure>) -> String {
 }
 
 /// Why a run does not meet its example; `None`: it does, or nothing can be said because the host could not run it.
-fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejection> {
+pub(super) fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejection> {
     let (met, actual) = match run {
         Ok(report) => observed(example, &report.ending),
         Err(fault) => {
@@ -186,7 +186,8 @@ fn observed(example: &Example, ending: &ReportEnding) -> (bool, String) {
         ReportEnding::Raised { class, message, .. } => {
             (example.is_met(Err(FailureKind::Execution.code())), format!("{class}: {message}"))
         }
-        ReportEnding::Malformed(_)
+        ReportEnding::Looked(_)
+        | ReportEnding::Malformed(_)
         | ReportEnding::Unserializable { .. }
         | ReportEnding::Exited { .. }
         | ReportEnding::Limited(..) => (false, "no answer".to_owned()),

@@ -22,6 +22,10 @@ const REPAIRS_PER_LINEAGE: u32 = 3;
 const WIDEN: &str = "this program works for its earlier calls and must give the same answers for them; write one that \
                      also takes these arguments, or that reports an error for them";
 
+/// What an outcome says if a repair on trial gave it.
+const ON_TRIAL: &str = "the stored program could not use what arrived from outside, in several calls in a row; this answer \
+                        is that of a repair on trial";
+
 /// A failure whose program could not be repaired: its own error first.
 fn unrepaired(failure: Failure, repair: &Failure) -> Failure {
     let message = format!("{}; it could not be repaired ({repair})", failure.message);
@@ -58,6 +62,10 @@ impl Call {
         let is_written = !matches!(origin, Origin::Artifact(_));
         let goes_on =
             is_written && sent.is_none() && withheld.is_none() && rejection.reason.lane().is_some();
+        let looked = rejection.reason == Reason::Looked;
+        if looked {
+            self.waiting.clear(); // the programs that came with it have not seen the value either
+        }
         let next = self.waiting.pop_front().filter(|_| goes_on);
         let attempt = pending.ended(Some(rejection.clone()), code);
         self.attempts.push(Attempt { superseded: next.is_some(), ..attempt });
@@ -91,6 +99,8 @@ impl Call {
             Next::Again { .. } if rejection.reason.is_transport() => {
                 self.generate(origin, feedback)
             }
+            // Nothing was wrong: the next prompt shows the value.
+            Next::Again { .. } if looked => self.generate(origin, None),
             Next::Again { remaining } => {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))
@@ -106,6 +116,13 @@ impl Call {
             }
             Next::End(failure) => self.settle(failure),
         }
+    }
+
+    /// What the outcome must say if the stored program may have to follow a change; `None`: nothing.
+    pub(super) fn trial_note(&self) -> Option<String> {
+        let is_it = |rejection: &Rejection| rejection.reason == Reason::AnswerChanged;
+        let mut rejections = self.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
+        rejections.any(is_it).then(|| ON_TRIAL.to_owned())
     }
 
     /// Whether a program of this call ended without a result.
@@ -202,6 +219,9 @@ impl Call {
         } else {
             Origin::Fresh
         };
+        if rejection.reason == Reason::Looked {
+            return self.generate(origin, None);
+        }
         let lane = rejection.reason.lane().unwrap_or(RetryLane::Guardrail);
         let mut feedback =
             rejection.feedback(self.policy.budgets.of(lane), &self.policy.guardrails);

@@ -119,6 +119,9 @@ impl<'a> Clause<'a> {
         if let Some(object) = written.as_object() {
             return Constraint::parse(object, &at);
         }
+        if written.is_boolean() {
+            return Ok(Constraint::of_any(at)); // a schema that allows all or nothing: the schema library checks it
+        }
         match written.as_str().and_then(Kind::named) {
             Some(kind) => Ok(Constraint::of_kind(kind, at)),
             None => Err(self.unusable(key, written, "an object such as {\"type\": \"string\"}")),

@@ -37,6 +37,10 @@ impl Constraint {
         Self { at, kinds: vec![kind], ..Self::default() }
     }
 
+    pub(super) fn of_any(at: String) -> Self {
+        Self { at, ..Self::default() }
+    }
+
     /// Recursion here and in [`Self::check`] is bounded: the deliverable's depth was.
     pub(super) fn parse(object: &Map<String, Value>, at: &str) -> Result<Self, ContractFault> {
         let clause = Clause::open(object, at)?;

@@ -10,7 +10,8 @@ use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
 use super::type_expression;
 use super::word::{
-    ContractWord, are_alike, misspelt, misspelt_type, plain, suggestion, twice_written,
+    ContractWord, are_alike, misspelt, misspelt_schema_word, misspelt_type, plain, suggestion,
+    twice_written,
 };
 
 /// Words that hold one schema.
@@ -175,9 +176,8 @@ pub(super) fn uses_schema_words(fields: &Map<String, Value>) -> bool {
         ContractWord::Schema(_) => true,
         ContractWord::Constraint("schema") => false,
         ContractWord::Constraint("constraints") => value.as_object().is_some_and(uses_schema_words),
-        ContractWord::Constraint(word) => {
-            children(word, value).any(|child| child.as_object().is_some_and(uses_schema_words))
-        }
+        ContractWord::Constraint(word) => children(word, value)
+            .any(|child| child.is_boolean() || child.as_object().is_some_and(uses_schema_words)),
         ContractWord::Description | ContractWord::Unknown => false,
     })
 }
@@ -256,6 +256,44 @@ fn children<'a>(word: &str, value: &'a Value) -> Box<dyn Iterator<Item = &'a Val
         }
         Value::Array(_) | Value::Object(_) => Box::new(std::iter::empty()),
     }
+}
+
+/// Refuses a word that is almost one of JSON Schema, which would demand nothing. Other unknown words are remarks.
+/// Recursion is bounded: the deliverable's depth was.
+pub(super) fn refuse_misspelt_words(schema: &Value, at: &str) -> Result<(), ContractFault> {
+    let Value::Object(fields) = schema else { return Ok(()) };
+    for (key, value) in fields {
+        let at = format!("{at}.{}", shortened(key, MAX_NAME));
+        if let Some(meant) = misspelt_schema_word(key) {
+            return Err(ContractFault::UnknownWord {
+                path: at,
+                suggestion: Some(meant.to_owned()),
+            });
+        }
+        match value {
+            Value::Object(named) if HOLDS_NAMED.contains(&key.as_str()) => {
+                for (name, child) in named {
+                    let at = format!("{at}.{}", shortened(name, MAX_NAME));
+                    refuse_misspelt_words(child, &at)?;
+                }
+            }
+            Value::Array(list) if HOLDS_LIST.contains(&key.as_str()) || key == "items" => {
+                for (index, child) in list.iter().enumerate() {
+                    refuse_misspelt_words(child, &format!("{at}.{index}"))?;
+                }
+            }
+            Value::Object(_) if HOLDS_ONE.contains(&key.as_str()) => {
+                refuse_misspelt_words(value, &at)?;
+            }
+            Value::Object(_)
+            | Value::Array(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// A word's value with every schema in it changed.

@@ -150,10 +150,16 @@ fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
         if rest.is_empty() {
             return fields.shift_remove(&key).is_some();
         }
-        let inner = fields.get_mut(&key).and_then(Value::as_object_mut);
-        if let (Some(inner), Some(rest)) = (inner, rest.strip_prefix('.'))
-            && remove(inner, rest)
-        {
+        let found = fields.get_mut(&key).zip(rest.strip_prefix('.'));
+        let removed = found.is_some_and(|(inner, rest)| match inner {
+            Value::Object(inner) => remove(inner, rest),
+            Value::Array(list) => rest.split_once('.').is_some_and(|(index, rest)| {
+                let item = index.parse().ok().and_then(|index: usize| list.get_mut(index));
+                item.and_then(Value::as_object_mut).is_some_and(|item| remove(item, rest))
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        });
+        if removed {
             return true;
         }
     }

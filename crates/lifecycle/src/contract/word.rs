@@ -160,6 +160,30 @@ pub(super) fn misspelt(key: &str) -> Option<&'static str> {
     suggestion(key, CONSTRAINTS.into_iter().chain(SCHEMA).chain(MORE_SCHEMA))
 }
 
+/// The words of JSON Schema for constraints that we spell otherwise, or as it does.
+const SCHEMA_CONSTRAINTS: [&str; 11] = [
+    "type",
+    "required",
+    "properties",
+    "items",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "enum",
+];
+
+/// The word of JSON Schema that `key` was probably meant to be. There every letter counts, so `min_items` is a mistake.
+pub(super) fn misspelt_schema_word(key: &str) -> Option<&'static str> {
+    let words = || SCHEMA_CONSTRAINTS.into_iter().chain(SCHEMA).chain(MORE_SCHEMA);
+    if DESCRIPTIONS.contains(&key) || words().any(|word| word == key) {
+        return None;
+    }
+    suggestion(key, words())
+}
+
 /// Names of types that a deliverable may have.
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 /// Words of English that are almost names of types.
@@ -230,6 +254,24 @@ mod tests {
             ("min_price", None),
         ] {
             assert_eq!(misspelt(key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_word_of_json_schema_is_found_and_a_remark_is_not() {
+        for (key, expected) in [
+            ("requird", Some("required")),
+            ("min_items", Some("minItems")),
+            ("additionalproperties", Some("additionalProperties")),
+            ("propertys", Some("properties")),
+            ("required", None),
+            ("unevaluatedItems", None),
+            ("title", None),
+            ("nullable", None),
+            ("x-order", None),
+            ("units", None),
+        ] {
+            assert_eq!(misspelt_schema_word(key), expected, "{key}");
         }
     }
 }

@@ -67,8 +67,10 @@ const RUBY_WORDS: &[&str] = &[
     "yield",
 ];
 /// Names that a program finds in scope: a function of that name would hide one of them.
-const SURFACE: [&str; 9] =
-    ["args", "kwargs", "result", "context", "memory", "tool", "delegate", "remember", "content"];
+const SURFACE: [&str; 11] = [
+    "args", "kwargs", "result", "context", "memory", "tool", "delegate", "remember", "content",
+    "infer", "look",
+];
 
 /// The head of the function to write for a call, as one line of its language; `None`: a call whose arguments have no
 /// readable names is answered by a program that reads `args` and `kwargs`.

@@ -3,31 +3,21 @@
 //! Guardrails, purity, worker pollution and patterns all ask these tables, so a library is described once.
 //! A row names one function, class or module; the most specific row of a name decides. `json.*` stands for
 //! `json` and everything below it, `.append` for a method of that name on any object.
+//!
+//! A rule that asks how a call is made, and not only what it does, names that call itself: `sending`,
+//! `missing_credentials`, `singleton_method_mutation`, `worker_pollution`. The exceptions that libraries raise are a table
+//! of `blame`.
 
 mod python;
 mod ruby;
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
+use self::python::{CLIENTS, TIMER_SIGNALS};
 use super::{Argument, Call, Inspection, Language, Operand, Position};
 
 pub(crate) use ruby::CLASSES as RUBY_CLASSES;
-
-/// Classes of clients whose unlisted methods may send. Sorted.
-const CLIENTS: &[&str] = &[
-    "aiohttp.ClientSession",
-    "http.client.HTTPConnection",
-    "http.client.HTTPSConnection",
-    "httpx.AsyncClient",
-    "httpx.Client",
-    "requests.Session",
-    "requests.session",
-    "requests.sessions.Session",
-    "urllib3.HTTPConnectionPool",
-    "urllib3.HTTPSConnectionPool",
-    "urllib3.PoolManager",
-    "urllib3.ProxyManager",
-];
 
 /// What is known of a name: a set of facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,6 +33,11 @@ impl Facts {
     /// Whether any of `other` is among them.
     pub const fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Those of these facts that are also in `other`.
+    const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// Whether nothing is known.
@@ -120,6 +115,12 @@ facts! {
     DYNAMIC = 27,
     /// Runs code that the program's text does not show: evaluated text, or a library with a computed name.
     UNSEEN_CODE = 28,
+    /// Importing it makes a program one that reaches the network.
+    NETWORK_LIBRARY = 29,
+    /// A function that takes the verb of a request: if it is passed on uncalled, the verb is not known.
+    TAKES_VERB = 30,
+    /// A method name that sends or takes the verb: if it is taken as a value, what it is given is not known.
+    SENDS_UNCALLED = 31,
 }
 
 /// What makes the value of a program differ from run to run, its arguments and memory being the same.
@@ -165,9 +166,6 @@ enum When {
     /// Calls on an object that is not known, given an address or something that may be one.
     Address,
 }
-
-/// Signals that a timer of the program sends to the program itself.
-const TIMER_SIGNALS: [&str; 3] = ["signal.SIGALRM", "signal.SIGPROF", "signal.SIGVTALRM"];
 
 /// HTTP methods that only read.
 const READING_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
@@ -231,6 +229,8 @@ pub enum UseKind {
     Imported,
     /// It mentions it.
     Named,
+    /// It takes it as a value from an object: by `getattr`, or as an attribute that it looks up more often than it calls it.
+    Taken,
     /// It calls it: the index among [`Inspection::calls`].
     Called(usize),
 }
@@ -276,7 +276,12 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
         }
         if call.receiver.is_some() {
             add(&call.name, of_method(table, call), kind, call.position);
+        } else if let ("getattr", Some(name)) = (&*call.name, attribute_name(call)) {
+            add(name, of_attribute(table, name), UseKind::Taken, call.position);
         }
+    }
+    for (name, (facts, position)) in uncalled_attributes(table, inspection) {
+        add(name, facts, UseKind::Taken, position);
     }
     found
 }
@@ -312,6 +317,38 @@ fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String
 /// What is known of a method by its name alone.
 fn of_method(table: &[Row], call: &Call) -> Facts {
     exactly(table, ".", &call.name, Some(call)).unwrap_or_default()
+}
+
+/// What is known of an attribute that is taken as a value.
+fn of_attribute(table: &[Row], name: &str) -> Facts {
+    exactly(table, ".", name, None).unwrap_or_default().only(SENDS_UNCALLED)
+}
+
+/// The known attributes that are looked up more often than methods of that name are called, each where it is looked up
+/// last.
+fn uncalled_attributes<'a>(
+    table: &[Row],
+    inspection: &'a Inspection,
+) -> BTreeMap<&'a str, (Facts, Position)> {
+    let mut attributes = BTreeMap::new();
+    for lookup in &inspection.lookups {
+        let Some(name) = lookup.key.as_str() else { continue };
+        let facts = of_attribute(table, name);
+        if !facts.is_empty() {
+            attributes.insert(name, (facts, lookup.position));
+        }
+    }
+    attributes.retain(|name, _| {
+        let lookups = inspection.lookups.iter().filter(|lookup| lookup.key == **name).count();
+        let is_call = |call: &&Call| call.receiver.is_some() && call.name == **name;
+        lookups > inspection.calls.iter().filter(is_call).count()
+    });
+    attributes
+}
+
+/// The attribute that `getattr(object, "name")` takes.
+fn attribute_name(call: &Call) -> Option<&str> {
+    call.argument(1).and_then(Operand::text)
 }
 
 /// What the most specific row says: of the name itself, or of what it is below.
@@ -366,7 +403,7 @@ impl Inspection {
     pub fn calls_with(&self, facts: Facts) -> impl Iterator<Item = (&Call, Facts)> {
         self.library.iter().filter(move |it| it.facts.any(facts)).filter_map(|it| match it.kind {
             UseKind::Called(index) => Some((self.calls.get(index)?, it.facts)),
-            UseKind::Imported | UseKind::Named => None,
+            UseKind::Imported | UseKind::Named | UseKind::Taken => None,
         })
     }
 }

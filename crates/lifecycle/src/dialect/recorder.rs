@@ -190,7 +190,7 @@ impl<'s> InspectionRecorder<'s> {
             Some(bound) if matches!(**bound, Operand::Path(_)) => (**bound).clone(),
             Some(bound) => Operand::Variable { name: name.to_owned(), holds: Arc::clone(bound) },
             None if matches!(name, "context" | "memory" | "runtime_context") => Operand::Context,
-            None if matches!(name, "Agent" | "Outcome") => Operand::Path(name.to_owned()),
+            None if matches!(name, "Agent" | "Outcome" | "tools") => Operand::Path(name.to_owned()),
             None if name == "__builtins__" => Operand::Path("builtins".to_owned()),
             None => Operand::Variable { name: name.to_owned(), holds: Arc::new(Operand::Unknown) },
         }

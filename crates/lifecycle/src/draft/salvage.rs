@@ -1,5 +1,5 @@
 //! A payload out of what a model wrote when it wrote more than a payload: prose around it, a code
-//! fence, raw line ends inside strings. What is found is not believed yet: the payload parser and the
+//! fence, raw line ends inside strings. The payload is not trusted yet: the payload parser and the
 //! guest language's own parser remain the judges.
 
 use serde_json::{Value, json};
@@ -33,6 +33,17 @@ pub fn salvage(text: &str) -> Option<Value> {
     in_fence
         .or_else(|| objects(trimmed).find(is_payload))
         .or_else(|| fences.iter().find(|fence| fence.is_program()).map(Fence::payload))
+}
+
+/// The object in a model's text: the whole of it, or one in it that `is_it`.
+pub(crate) fn object_in(text: &str, is_it: impl Fn(&Value) -> bool) -> Option<Value> {
+    if text.len() > MAX_TEXT_BYTES {
+        return None;
+    }
+    let trimmed = answered(text.trim_start_matches('\u{feff}').trim());
+    let in_fence = || fences(trimmed).iter().find_map(|fence| object(fence.body.trim()));
+    let whole = object(trimmed).or_else(in_fence);
+    whole.filter(&is_it).or_else(|| objects(trimmed).find(&is_it))
 }
 
 /// The program in the answer of a model that was asked for a program only: the first fenced one, or the whole text.

@@ -1,4 +1,4 @@
-//! The rule `context_tools_shape_misuse`: [`GUARDRAIL`] says what it is about.
+//! The rule `context_tools_shape_misuse`, against treating `context["tools"]` as a list of named records.
 
 use Language::{Python, Ruby};
 use serde_json::Value;

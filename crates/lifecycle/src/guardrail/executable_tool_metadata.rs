@@ -1,4 +1,4 @@
-//! The rule `executable_tool_metadata`: [`GUARDRAIL`] says what it is about.
+//! The rule `executable_tool_metadata`, against functions, lambdas, procs or agents stored in the tool registry.
 
 use Language::{Python, Ruby};
 

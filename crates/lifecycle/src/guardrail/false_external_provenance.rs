@@ -1,4 +1,4 @@
-//! The rule `false_external_provenance`: [`GUARDRAIL`] says what it is about.
+//! The rule `false_external_provenance`, against a source said to be live although nothing was reached.
 
 use Language::{Python, Ruby};
 use serde_json::Value;

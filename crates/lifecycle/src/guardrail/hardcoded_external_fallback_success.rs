@@ -1,4 +1,5 @@
-//! The rule `hardcoded_external_fallback_success`: [`GUARDRAIL`] says what it is about.
+//! The rule `hardcoded_external_fallback_success`, against records written into the program given as success in place
+//! of fetched data.
 
 use std::collections::BTreeSet;
 

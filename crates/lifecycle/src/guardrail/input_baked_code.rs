@@ -1,4 +1,4 @@
-//! The rule `input_baked_code`: [`GUARDRAIL`] says what it is about.
+//! The rule `input_baked_code`, against the arguments of this call written as literals, and never read.
 
 use Language::{Python, Ruby};
 use serde_json::Value;

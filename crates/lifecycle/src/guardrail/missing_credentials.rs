@@ -1,4 +1,4 @@
-//! The rule `missing_credentials`: [`GUARDRAIL`] says what it is about.
+//! The rule `missing_credentials`, against a program that cannot run without a key from its environment.
 
 use Language::{Python, Ruby};
 

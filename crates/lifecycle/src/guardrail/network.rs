@@ -17,7 +17,7 @@ pub(crate) fn fetches(inspection: &Inspection) -> bool {
 pub(super) fn fetching_calls(inspection: &Inspection) -> Vec<usize> {
     let direct = inspection.library.iter().filter_map(|it| match it.kind {
         UseKind::Called(index) if it.facts.any(NETWORK) => Some(index),
-        UseKind::Called(_) | UseKind::Imported | UseKind::Named => None,
+        UseKind::Called(_) | UseKind::Imported | UseKind::Named | UseKind::Taken => None,
     });
     let asked = inspection.calls.iter().enumerate().filter(|(_, call)| asks_fetcher(call));
     let mut calls: Vec<usize> = direct.chain(asked.map(|(index, _)| index)).collect();

@@ -1,4 +1,4 @@
-//! The rule `process_escape`: [`GUARDRAIL`] says what it is about.
+//! The rule `process_escape`, against starting, replacing or signalling processes, and raw system calls.
 
 use Language::{Python, Ruby};
 

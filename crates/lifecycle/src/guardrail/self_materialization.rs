@@ -1,4 +1,4 @@
-//! The rule `self_materialization`: [`GUARDRAIL`] says what it is about.
+//! The rule `self_materialization`, against an agent that asks for a tool of its own role.
 
 use Language::{Python, Ruby};
 use unicode_normalization::UnicodeNormalization;

@@ -1,4 +1,4 @@
-//! The rule `singleton_method_mutation`: [`GUARDRAIL`] says what it is about.
+//! The rule `singleton_method_mutation`, against giving an agent methods, or changing `Agent`, `Outcome` or builtins.
 
 use Language::{Python, Ruby};
 use serde_json::Value;
@@ -156,12 +156,13 @@ fn uses_runtime(input: &GuardrailInput<'_>, name: &str) -> bool {
         "Agent" => &["for"],
         _ => &["call", "error", "failure", "ok", "success"],
     };
+    let is_own = |member: &str| input.inspection.definitions.iter().any(|it| it.name == member);
     let is_use = |call: &Call| {
-        let path = call.receiver.as_ref().and_then(Operand::path);
-        path.is_some_and(|path| {
-            let path = path.trim_start_matches("::");
-            path == "Agent::Outcome" || (path == name && members.contains(&call.name.as_str()))
-        })
+        let Some(receiver) = &call.receiver else { return false };
+        let path = receiver.path().or(receiver.name()).unwrap_or_default();
+        let path = path.trim_start_matches("::");
+        let member = call.name.as_str();
+        path == "Agent::Outcome" || (path == name && members.contains(&member) && !is_own(member))
     };
     input.inspection.calls.iter().any(is_use)
 }

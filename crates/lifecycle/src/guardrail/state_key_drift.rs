@@ -1,4 +1,5 @@
-//! The rule `state_key_drift`: [`GUARDRAIL`] says what it is about.
+//! The rule `state_key_drift`, against a context key that nothing writes, or a second name for a key that is kept
+//! already.
 
 use std::collections::BTreeSet;
 

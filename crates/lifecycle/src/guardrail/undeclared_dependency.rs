@@ -1,4 +1,4 @@
-//! The rule `undeclared_dependency`: [`GUARDRAIL`] says what it is about.
+//! The rule `undeclared_dependency`, against an import that is neither standard library nor declared.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The rule `unsupported_capability`: [`GUARDRAIL`] says what it is about.
+//! The rule `unsupported_capability`, against a program that draws on a screen.
 
 use Language::{Python, Ruby};
 

@@ -1,4 +1,4 @@
-//! The rule `unused_dependency`: [`GUARDRAIL`] says what it is about.
+//! The rule `unused_dependency`, against a declared package that the program never uses.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ impl LogEntry {
         self.0.iter_mut().map(|(name, value)| (*name, value))
     }
 
-    /// Removes the secrets of every value. No name of a field is one of a secret.
+    /// Removes the secrets of every value. Field names are fixed and never contain secrets.
     pub(super) fn redact(&mut self) {
         self.fields_mut().for_each(|(name, value)| redact_field(name, value));
     }

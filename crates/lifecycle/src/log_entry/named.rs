@@ -1,4 +1,4 @@
-//! Values that were named as secrets, removed from every field of an entry that holds foreign text.
+//! Removes values that were named as secrets from every field of an entry that holds foreign text.
 
 use serde_json::{Map, Value};
 

@@ -14,6 +14,10 @@ const CUTS: [(usize, usize); 6] = [(600, 48), (300, 24), (120, 12), (60, 8), (30
 /// The same for the first values of an argument: few of them, since they show its shape.
 const FIRST_VALUES: [(usize, usize); 4] = [(60, 8), (40, 4), (30, 3), (20, 2)];
 
+/// The same for values that programs look at.
+const LOOKED_AT: [(usize, usize); 8] =
+    [(2800, 100), (2000, 60), (1200, 40), (600, 24), (300, 16), (120, 12), (60, 8), (30, 4)];
+
 /// The value as JSON of at most `budget` bytes; what does not fit is cut inside its strings and lists.
 pub(super) fn encoded(value: &Value, budget: usize) -> String {
     let whole = escaped(&value.to_string());
@@ -37,6 +41,16 @@ pub(super) fn first_values(value: &Value, budget: usize) -> Option<Value> {
     cuts.find(fits)
 }
 
+/// The same of a value that a program looked at: texts are shown at length, because their layout matters.
+pub(super) fn looked_at(value: &Value, budget: usize) -> Option<Value> {
+    let fits = |shown: &Value| escaped(&shown.to_string()).len() <= budget;
+    if fits(value) {
+        return Some(value.clone());
+    }
+    let mut cuts = LOOKED_AT.iter().map(|(chars, items)| cut(value, *chars, *items));
+    cuts.find(fits)
+}
+
 /// The value with long strings, lists and objects cut.
 fn cut(value: &Value, chars: usize, items: usize) -> Value {
     match value {
@@ -55,7 +69,7 @@ fn cut(value: &Value, chars: usize, items: usize) -> Value {
 
 /// JSON without what a reader of the prompt may take for more than text: line ends JSON allows, and the
 /// beginnings of tags and of chat templates' marks (`<|im_end|>`, `</s>`, `[INST]`).
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json.chars();
     let mut in_text = false;

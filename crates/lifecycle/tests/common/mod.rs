@@ -6,6 +6,7 @@ use lifecycle::contract::Contract;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Output, Report, ReportEnding, ResultFrom, WorkerTrace};
+use lifecycle::inference::Inferred;
 use lifecycle::program::Checksum;
 use lifecycle::provenance::Observation;
 use lifecycle::request::{
@@ -65,6 +66,7 @@ pub(crate) fn report(ending: ReportEnding) -> Report {
         forged: vec![],
         violations: vec![],
         failed_call: None,
+        inferred: Inferred::default(),
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

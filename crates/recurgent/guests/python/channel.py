@@ -30,7 +30,7 @@ class Channel:
         self.lock = _thread.allocate_lock()
         self.frame_bytes = DEFAULT_FRAME_BYTES
         self._readline = io.open(fd, "rb", buffering=1 << 16, closefd=False).readline
-        # Buffered: what a signal handler's exception leaves unsent goes out with the next flush.
+        # Buffered: the next flush sends what an exception in a signal handler left unsent.
         writer = io.open(fd, "wb", buffering=1 << 16, closefd=False)
         self._write, self._flush = writer.write, writer.flush
         self._asks = 0
@@ -38,7 +38,7 @@ class Channel:
     def receive_execute(self):
         while True:
             size, frame = self._receive()
-            if frame["op"] == "execute":  # anything else answers an ask its program gave up on
+            if frame["op"] == "execute":  # other frames answer asks that a program no longer waits for
                 self.frame_bytes = frame["limits"]["frame_bytes"]
                 return size, frame
 

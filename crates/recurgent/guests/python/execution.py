@@ -8,13 +8,14 @@ class Execution:
         self.role, self.method_name = frame["role"], frame["method_name"]
         self.args, self.kwargs = frame["args"], frame["kwargs"]
         self.open = True
-        self.location = None  # of a failure that passed through no line of the program
+        self.contacts = Contacts()
+        self.location = None  # of a failure whose traceback has no line of the program
         Execution.current = self
 
     def ask(self, kind, **fields):
         text = b"".join(b',"%s":%s' % (name.encode(), encode(value, "$" + name))
                         for name, value in fields.items())
-        if getpid() != self.channel.pid:  # before the lock: a forked copy of it may never open
+        if getpid() != self.channel.pid:  # before the lock: a forked copy of a held lock is never released
             raise AskError("protocol", "a forked process cannot ask the host")
         with self.channel.lock:
             if not self.open:
@@ -39,6 +40,18 @@ class Execution:
     def content(self, ref):
         return self.ask("content", ref=ref)["value"]
 
+    def search_tools(self, words):
+        return self.ask("search_tools", words=str(words))["value"]
+
+    def infer(self, instruction, data=None, schema=None, *, each=None):
+        if not isinstance(instruction, str):
+            raise TypeError("infer needs a text that says what is asked, then the data")
+        return self.ask("infer", instruction=instruction, data=data, schema=schema,
+                        each=None if each is None else list(each))["value"]
+
+    def look(self, value, why=""):
+        self.ask("look", value=value, why=str(why))  # the host ends the run
+
     def remember(self, **entries):
         self.context.update(entries)
         return self.context
@@ -51,7 +64,8 @@ class Execution:
         return {
             "context": self.context, "memory": self.context, "args": self.args,
             "kwargs": self.kwargs, "tool": self.tool, "delegate": self.delegate,
-            "remember": self.remember, "content": self.content,
+            "remember": self.remember, "content": self.content, "tools": Tools(self),
+            "infer": self.infer, "look": self.look,
             "runtime_context": self.runtime_context, "Outcome": Outcome, "Agent": Agent,
             "AskError": AskError, "ToolRegistryViolation": ToolRegistryViolation,
             "CallFailed": CallFailed,
@@ -61,6 +75,18 @@ class Execution:
         agent = object.__new__(Agent)
         object.__setattr__(agent, "_recurgent_", Handle(self, answer))
         return agent
+
+
+class Tools:
+    """Tools from outside that this program may use, found by words."""
+
+    __slots__ = ("_execution_",)
+
+    def __init__(self, execution):
+        self._execution_ = execution
+
+    def search(self, words):
+        return self._execution_.search_tools(words)
 
 
 def ask_error(error):

@@ -11,7 +11,7 @@ def main():
     except Inactive as problem:
         zygote.send(op="failed", package=problem.package, message=str(problem)[:MAX_EXPLANATION])
         leave(1)
-    zygote.worker = rehearse()
+    zygote.worker = warmed_up_worker()
     gc.freeze()  # not collected: holes in the heap would be filled by each worker anew
     zygote.serve()
     for pid in tuple(zygote.workers):

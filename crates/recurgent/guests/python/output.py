@@ -1,6 +1,6 @@
 class Output:
-    """Restores stdout and stderr, whatever a program did to them. Each line is written at once: what a program
-    printed before it crashed or was ended is evidence."""
+    """Restores stdout and stderr, whatever a program did to them. Lines are not buffered: what a program printed
+    before it crashed or was ended is evidence."""
 
     def __init__(self):
         self.spare = {1: os.dup(1), 2: os.dup(2)}

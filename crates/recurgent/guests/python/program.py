@@ -4,7 +4,7 @@ RETURNED = "__recurgent_returned__"
 WRITTEN = "__recurgent_written__"
 PRINTING = frozenset(("print", "pprint", "pp"))
 
-# A program may read `result` before it assigns it; what it assigns is a name of its own.
+# A program that reads `result` before it assigns it gets this; an assignment makes a name of the program.
 builtins.result = None
 
 
@@ -58,13 +58,17 @@ class Variant:
         names = module.__dict__
         names.update(execution.surface())
         names[RETURNED] = Returned
-        exec(self.body, names)
-        value = eval(self.value, names) if self.value else None
-        value, given = self.result(value, names, execution)
+        try:
+            exec(self.body, names)
+            value = eval(self.value, names) if self.value else None
+        except SystemExit as ended:
+            value, result_from = self.result_after(ended, names, execution)
+        else:
+            value, result_from = self.result(value, names, execution)
         if isinstance(value, types.CoroutineType):
             import asyncio
             value = asyncio.run(value)
-        return value, given
+        return value, result_from
 
     def assigns_output(self):
         """Whether the program assigns `result` nothing but what printing gives. Needed only if the value is None, so
@@ -75,7 +79,7 @@ class Variant:
         return bool(given) and all(map(is_printing, given))
 
     def result(self, value, names, execution):
-        # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
+        # `result = add(1, 2)` after `def add` is an example of its use: the call has other arguments.
         is_example = self.answers_example and (execution.args or execution.kwargs)
         if names.get("result") is not None and not is_example:
             return names["result"], "assigned"
@@ -83,12 +87,31 @@ class Variant:
             return value.value, "returned"
         function = names.get(self.function) if self.function else None
         if callable(function) and self.value_from != "function":
-            return self.call_function(function, execution), "function"
+            return self.called(function, execution)
         if value is None and "result" in names:
             return None, "none" if self.assigns_output() else "assigned"
         if value is None and self.writes_null:
             return None, "returned"
         return value, self.value_from
+
+    def result_after(self, ended, names, execution):
+        """The result of a program whose text ends in `exit`: with success it is an end like any other."""
+        if not is_success(ended):
+            raise ended
+        is_example = self.answers_example and (execution.args or execution.kwargs)
+        if names.get("result") is not None and not is_example:
+            return names["result"], "assigned"
+        function = names.get(self.function) if self.function else None
+        return self.called(function, execution) if callable(function) else (None, "none")
+
+    def called(self, function, execution):
+        """What the method's function gives, and how. Nothing, if it ends the program with success."""
+        try:
+            return self.call_function(function, execution), "function"
+        except SystemExit as ended:
+            if not is_success(ended):
+                raise
+            return None, "none"
 
     def call_function(self, function, execution):
         """The function form: the program defines the method and leaves calling it to the harness."""
@@ -103,6 +126,10 @@ class Variant:
             if code and code.co_filename == FILE:
                 execution.location = {"line": code.co_firstlineno, "column": None}
             raise
+
+
+def is_success(ended):
+    return ended.code is None or ended.code == 0
 
 
 class Returned:
@@ -120,11 +147,11 @@ def split_value(tree, may_return, method):
     function its tail becomes."""
     for index, statement in enumerate(tree.body if may_return else ()):
         if any(isinstance(node, ast.Return) for node in same_scope([statement])):
-            tree.body[index:], given = tail_function(tree.body[index:], method)
-            return ast.parse(TAIL + "()", mode="eval"), given
+            tree.body[index:], kind = tail_function(tree.body[index:], method)
+            return ast.parse(TAIL + "()", mode="eval"), kind
     if tree.body and isinstance(tree.body[-1], ast.Expr):
-        given = kind_of_value(tree.body[-1], method)
-        return ast.Expression(tree.body.pop().value), given
+        kind = kind_of_value(tree.body[-1], method)
+        return ast.Expression(tree.body.pop().value), kind
     name = assigned_last(tree.body)
     if name:
         return ast.parse(name, mode="eval"), "expression"
@@ -194,25 +221,26 @@ def is_printing(node):
 
 
 def tail_function(statements, method):
-    """A function with `statements` as its body, in which top-level names stay global, and what its end gives."""
+    """A function with `statements` as its body, in which top-level names stay global, and the kind of value that its
+    end gives."""
     names = sorted({name for node in same_scope(statements) for name in bound_names(node)})
     statements = [TailBody().visit(statement) for statement in statements]
-    given = "none"
+    kind = "none"
     if isinstance(statements[-1], ast.Expr):
         last = statements[-1]
-        given = kind_of_value(last, method)
+        kind = kind_of_value(last, method)
         statements[-1] = ast.copy_location(ast.Return(last.value), last)
     written = written_last(statements)
     if written:
-        given = "expression"
+        kind = "expression"
         statements.append(ast.copy_location(ast.Return(written.body), statements[-1]))
     function = ast.parse(f"def {TAIL}(): pass").body[0]
     function.body = ([ast.Global(names)] if names else []) + statements
-    return [ast.fix_missing_locations(ast.copy_location(function, statements[0]))], given
+    return [ast.fix_missing_locations(ast.copy_location(function, statements[0]))], kind
 
 
 class TailBody(ast.NodeTransformer):
-    """`x: int = 1` to `x = 1`, because a name declared global may not be annotated; and what is returned is marked
+    """Changes `x: int = 1` to `x = 1`, because a name declared global may not be annotated, and marks returned values
     as returned."""
 
     def visit_Return(self, node):

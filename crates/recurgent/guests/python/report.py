@@ -1,12 +1,15 @@
-def success(value, given, context):
-    """The `done` frame of a program that returned `value`; `given`: how."""
+def success(value, result_from, context):
+    """The `done` frame of a program that returned `value`; `result_from` says how."""
     if isinstance(value, Outcome):
         fields = value.to_dict()
         result = encode(fields.pop("value"))
         ended = b'"status":"outcome","outcome":{"value":%s,%s' % (result, encode(fields)[1:])
     else:
         ended = b'"status":"ok","value":%s' % encode(value)
-    return b'{"op":"done",%s,"result_from":"%s","context":%s}' % (ended, given.encode(), context._delta())
+    failed = contacts().to_list()
+    if failed:
+        ended += b',"failed_contacts":%s' % encode(failed)
+    return b'{"op":"done",%s,"result_from":"%s","context":%s}' % (ended, result_from.encode(), context._delta())
 
 
 def failure(problem):
@@ -23,6 +26,9 @@ def failure(problem):
         except Exception:  # a class of the program that does not behave as one
             pass
     fields.update(special)
+    failed = contacts().to_list()
+    if failed:
+        fields["failed_contacts"] = failed
     return dump(fields).encode()
 
 

@@ -1,5 +1,5 @@
 class Worker:
-    """Made once, in the zygote, on a channel that leads nowhere; each fork is given its own."""
+    """Created once, in the zygote, with a channel that no host reads; each fork connects its own."""
 
     def __init__(self, fd):
         self.fd, self.channel, self.context = fd, Channel(fd), Context()
@@ -35,21 +35,22 @@ class Worker:
                 raise Refusal("UnknownIpcVersion", f"this worker speaks version {IPC_VERSION}")
             self.programs.check(frame)  # refused frames leave the context's version as it is
             self.context._advance(frame["context"])
-            value, given = self.programs.find(frame).run(execution)
-            return success(value, given, self.context)
+            value, result_from = self.programs.find(frame).run(execution)
+            return success(value, result_from, self.context)
         except BaseException as problem:
             return failure(problem)
 
 
-def rehearse():
-    """A worker that has served programs of our own. What warms up with use, such as inline caches, is then
-    written before the fork and stays shared, and not once by every worker."""
+def warmed_up_worker():
+    """A worker that has already run programs of the runtime. They fill inline caches and the like before the fork, so
+    that all workers share these pages of memory."""
     host, own = socket.socketpair()
     worker = Worker(own.fileno())
-    for version in range(REHEARSALS):
+    for version in range(WARM_UP_RUNS):
         host.sendall(encode({
-            "op": "execute", "ipc_version": IPC_VERSION, "role": "zygote", "method_name": "rehearse",
-            "code_digest": str(version), "code": "result = args[0] + 1", "args": [version], "kwargs": {},
+            "op": "execute", "ipc_version": IPC_VERSION, "role": "zygote", "method_name": "warm_up",
+            "code_digest": str(version), "code": WARM_UP_PROGRAMS[version % len(WARM_UP_PROGRAMS)],
+            "args": [version], "kwargs": {},
             "context": {"version": version, "base": version - 1 if version else None, "set": {}, "unset": []},
             "limits": {"frame_bytes": DEFAULT_FRAME_BYTES}}) + b"\n")
         worker.serve_one()

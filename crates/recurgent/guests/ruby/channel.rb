@@ -32,14 +32,14 @@ module Recurgent
 
     def initialize(fd)
       @lock, @asks, @frame_bytes = Mutex.new, 0, DEFAULT_FRAME_BYTES
-      belong_here
+      take_process
       @reader = IO.for_fd(fd, "rb", autoclose: false)
       @writer = IO.for_fd(fd, "wb", autoclose: false)
       @writer.sync = true
     end
 
-    # Forked copies of this process may not ask.
-    def belong_here
+    # Lets this process ask, and no forked copy of it.
+    def take_process
       @pid = Process.pid
     end
 

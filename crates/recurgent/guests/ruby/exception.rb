@@ -20,7 +20,7 @@ module Recurgent
         facts[:backtrace] = backtrace_of(problem)
         # Ruby does not distinguish a cause that is given from the exception that was being handled.
         facts[:causes] = causes.map { |cause| link_facts(cause).merge(link: "while") } unless causes.empty?
-        status = Execution.current&.http_status
+        status = Execution.current&.http_status(BACKTRACE.bind_call(problem) || [])
         facts[:http_status] = status if status
         facts
       end
@@ -35,13 +35,13 @@ module Recurgent
         chain
       end
 
-      private
-
       # What is known of one exception of a chain.
       def link_facts(problem)
         { class_chain: class_chain(problem), errno: error_number(problem), path: file_name(problem),
           failed_call: failed_call(problem) }.compact
       end
+
+      private
 
       # The error type of the failed call of another agent whose value was used, or of a refused ask.
       def failed_call(problem)

@@ -1,4 +1,13 @@
 module Recurgent
+  # Tools from outside that a program may use, found by words.
+  class Tools
+    def initialize(execution)
+      @execution = execution
+    end
+
+    def search(words) = @execution.search_tools(words)
+  end
+
   # One `execute`: the call, and what the program may ask for while it runs.
   class Execution
     class << self
@@ -8,11 +17,11 @@ module Recurgent
     attr_reader :role, :method_name, :args, :kwargs, :context
     # Raised because the call's arguments do not fit the method's function.
     attr_accessor :arity_error
-    # The status of the last HTTP response that Ruby's own client received.
-    attr_accessor :http_status
+    attr_reader :contacts
 
     def initialize(channel, context, frame)
       @channel, @context, @open = channel, context, true
+      @contacts = Contacts.new
       @role, @method_name = frame["role"], frame["method_name"]
       @args = Record.wrap(frame["args"])
       @kwargs = Keywords.new.merge!(Record.wrap(frame["kwargs"]))
@@ -33,6 +42,17 @@ module Recurgent
       answer["error"] ? raise(ask_error(answer["error"])) : answer
     end
 
+    # The status of an HTTP response that Ruby's own client received, and the method of the program that asked for it.
+    def received(status, method)
+      @http_status, @receiving_method = status, method
+    end
+
+    # The status of the last response, if one of these frames may hold it: the method that asked for it has not returned.
+    def http_status(frames)
+      held = frames.any? { |frame| frame.start_with?("#{FILE}:") && frame.end_with?("#{@receiving_method}'") }
+      @http_status if held
+    end
+
     # Send `done`. From here on threads the program left behind can ask nothing.
     def finish(done)
       @channel.synchronize do
@@ -47,7 +67,19 @@ module Recurgent
       Agent.send(:new, self, ask("delegate", role: role, options: options, detached: detached))
     end
 
+    def search_tools(words) = Record.wrap(ask("search_tools", words: words.to_s)["value"])
+
     def content(ref) = Record.wrap(ask("content", ref: ref)["value"])
+
+    # The host ends the run.
+    def look(value, why) = ask("look", value: value, why: why.to_s)
+
+    def infer(instruction, data, schema, each)
+      raise TypeError, "infer needs a text that says what is asked, then the data" unless String === instruction
+
+      fields = { instruction: instruction, data: data, schema: schema, each: each&.to_a }
+      Record.wrap(ask("infer", **fields)["value"])
+    end
 
     private
 

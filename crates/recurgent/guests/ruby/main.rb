@@ -10,6 +10,6 @@ else
 end
 $0 = Recurgent::FILE # so that `__FILE__ == $0` holds, as `__name__ == "__main__"` does in Python
 # After that, so that the holes in the heap are filled here and not by each worker.
-zygote = Recurgent::Zygote.new(Recurgent.rehearse)
+zygote = Recurgent::Zygote.new(Recurgent.warmed_up_worker)
 Recurgent::Activation.problem ? zygote.fail_to_boot(Recurgent::Activation.problem) : zygote.serve
 Process.exit!(0)

@@ -12,7 +12,11 @@ module Recurgent
     def kwargs = @execution.kwargs
     def tool(name) = @execution.tool(name)
     def delegate(role, **options) = @execution.delegate(role, **options)
+    def tools = Tools.new(@execution)
     def content(ref) = @execution.content(ref)
+    def infer(instruction, about = nil, form = nil, data: about, schema: form, each: nil) =
+      @execution.infer(instruction, data, schema, each)
+    def look(value, why = "") = @execution.look(value, why)
     def remember(**entries) = context.update(entries)
     def to_s = "main"
     alias inspect to_s

@@ -27,16 +27,3 @@ module Recurgent
     end
   end
 end
-
-module Net
-  # Defined before `net/http` is loaded, which adds to it: each response leaves its status with the call.
-  class HTTPResponse
-    prepend(Module.new do
-      def initialize(version, status, *rest)
-        super
-        number = status.to_i
-        Recurgent::Execution.current&.http_status = number if number.between?(100, 599)
-      end
-    end)
-  end
-end

@@ -1,6 +1,6 @@
 module Recurgent
-  # Restores stdout and stderr, whatever a program did to them. Each write is made at once: what a program printed before
-  # it crashed or was ended is evidence.
+  # Restores stdout and stderr, whatever a program did to them. Writes are not buffered: what a program printed
+  # before it crashed or was ended is evidence.
   class Output
     def initialize
       @spare = [STDOUT.dup, STDERR.dup]

@@ -50,7 +50,13 @@ module Recurgent
       hidden = RUNTIME_CLASSES.slice(*@constants)
       hidden.each_key { |name| Object.send(:remove_const, name) }
       added = @constants.reject { |name| Object.const_defined?(name, false) }
-      value = main.instance_exec(&body)
+      begin
+        value = main.instance_exec(&body)
+      rescue SystemExit => problem # with success it is an end like any other
+        raise unless problem.success?
+
+        return after_exit(main, result, execution)
+      end
       # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
       unless @answers_example && !(execution.args.empty? && execution.kwargs.empty?)
         return [result.call, "assigned"] unless nil == result.call # a BasicObject has no `nil?`
@@ -59,7 +65,7 @@ module Recurgent
 
       function = @assigns_function && callable?(value) ? value : nil
       function ||= method_function(main, execution) unless @value_from == "function"
-      return [call_function(function, execution), "function"] if function
+      return called(function, execution) if function
       if @assigns_result && (nil == value || @value_from == "none")
         return [nil, "assigned"] if !@marked || assigned.call
         return [nil, "none"]
@@ -310,6 +316,24 @@ module Recurgent
       name = @method
       name = only_function(defined) unless defined.include?(name)
       name && main.method(name)
+    end
+
+    # The result of a program whose text ends in `exit`.
+    def after_exit(main, result, execution)
+      is_example = @answers_example && !(execution.args.empty? && execution.kwargs.empty?)
+      return [result.call, "assigned"] unless is_example || nil == result.call
+
+      function = method_function(main, execution)
+      function ? called(function, execution) : [nil, "none"]
+    end
+
+    # What the method's function gives, and how. Nothing, if it ends the program with success.
+    def called(function, execution)
+      [call_function(function, execution), "function"]
+    rescue SystemExit => problem
+      raise unless problem.success?
+
+      [nil, "none"]
     end
 
     # The function form: the program defines the method and leaves calling it to the harness.

@@ -10,8 +10,8 @@ module Recurgent
   end
 
   class << self
-    # The `done` frame of a program that returned `value`; `given`: how.
-    def success(value, given, context)
+    # The `done` frame of a program that returned `value`; `result_from` says how.
+    def success(value, result_from, context)
       result =
         if Outcome === value
           fields = value.to_h.except(:value)
@@ -19,7 +19,9 @@ module Recurgent
         else
           %("ok","value":#{Boundary.encode(value)})
         end
-      %({"op":"done","status":#{result},"result_from":"#{given}","context":#{context.__delta}})
+      failed = Contacts.current.to_a
+      result += %(,"failed_contacts":#{Boundary.encode(failed)}) unless failed.empty?
+      %({"op":"done","status":#{result},"result_from":"#{result_from}","context":#{context.__delta}})
     end
 
     # The `done` frame of a program that ended in the exception `problem`.
@@ -30,6 +32,8 @@ module Recurgent
       fields[:error_message] += Network::ADVICE if Network.off && Network.missing?(problem)
       special = special_fields(problem)
       fields.merge!(ExceptionFacts.of(problem)) unless special.key?(:error_type)
+      failed = Contacts.current.to_a
+      fields[:failed_contacts] = failed unless failed.empty?
       Boundary.encode(fields.merge(special))
     end
 

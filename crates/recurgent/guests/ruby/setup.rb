@@ -2,6 +2,7 @@ require "json"
 require "socket"
 require "set"
 require "time"
+require "timeout"
 
 Encoding.default_external = Encoding::UTF_8
 $VERBOSE = nil if $VERBOSE
@@ -15,7 +16,7 @@ module Recurgent
   MAX_NAMED_KEYS = 20
   MAX_EXPLANATION = 900
   KEPT_PROGRAMS = 256
-  REHEARSALS = 16
+  WARM_UP_RUNS = 16
   DEFAULT_FRAME_BYTES = 32 << 20
   PR_SET_PDEATHSIG = 1
   OUT_OF_MEMORY = 112

@@ -1,5 +1,5 @@
 module Recurgent
-  # Made once, in the zygote, on a channel that leads nowhere; each fork is given its own.
+  # Created once, in the zygote, with a channel that no host reads; each fork connects its own.
   class Worker
     def initialize(socket)
       @socket, @channel, @output = socket, Channel.new(socket.fileno), Output.new
@@ -12,11 +12,11 @@ module Recurgent
 
     def connect(channel, stdout, stderr)
       @socket.reopen(channel)
-      @channel.belong_here
+      @channel.take_process
       @output.redirect(stdout, stderr)
     end
 
-    # Exceptions other threads raise in this one are let in only while a program runs.
+    # Exceptions that other threads raise in this one are delivered only while a program runs.
     def serve
       Thread.handle_interrupt(Object => :never) { loop { serve_one } }
     end
@@ -42,21 +42,21 @@ module Recurgent
       @programs.check(frame) # refused frames leave the context's version as it is
       @context.__advance(frame["context"])
       program = @programs.find(frame)
-      value, given = Thread.handle_interrupt(Object => :immediate) { program.run(execution) }
-      Recurgent.success(value, given, @context)
+      value, result_from = Thread.handle_interrupt(Object => :immediate) { program.run(execution) }
+      Recurgent.success(value, result_from, @context)
     rescue Exception => problem
       Recurgent.failure(problem)
     end
   end
 
-  # A worker that has served programs of our own. What warms up with use, such as inline caches, is then written
-  # before the fork and stays shared, and not once by every worker.
-  def self.rehearse
+  # A worker that has already run programs of the runtime. They fill inline caches and the like before the fork, so that
+  # all workers share these pages of memory.
+  def self.warmed_up_worker
     host, own = UNIXSocket.pair
     worker = Worker.new(own)
-    REHEARSALS.times do |version|
+    WARM_UP_RUNS.times do |version|
       host.puts(Boundary.encode({
-        op: "execute", ipc_version: IPC_VERSION, role: "zygote", method_name: "rehearse",
+        op: "execute", ipc_version: IPC_VERSION, role: "zygote", method_name: "warm_up",
         code_digest: version.to_s, code: "args[0] + 1", args: [version], kwargs: {},
         context: { version: version, base: version.zero? ? nil : version - 1, set: {}, unset: [] },
         limits: { frame_bytes: DEFAULT_FRAME_BYTES }

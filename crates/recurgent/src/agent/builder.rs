@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{Agent, AgentFault, AgentState, kept_manifest};
 use crate::config::{AgentOptions, AgentOverrides, SettingsLayer};
+use crate::grants::ToolGrant;
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
@@ -151,6 +152,14 @@ impl AgentBuilder {
         self
     }
 
+    /// Tools from outside that its programs may call; see [`ToolGrant`]. A child can only have fewer than its parent.
+    #[must_use]
+    pub fn tools(mut self, grant: ToolGrant) -> Self {
+        let is_child = self.lineage.is_some();
+        self.options.tools = if is_child { grant.within(&self.options.tools) } else { grant };
+        self
+    }
+
     /// The model to ask.
     #[must_use]
     pub fn model(mut self, name: &str) -> Self {
@@ -236,9 +245,11 @@ impl AgentBuilder {
         let options = &mut self.options;
         options.execution_timeout = options.execution_timeout.min(parent.execution_timeout);
         options.provider_timeout = options.provider_timeout.min(parent.provider_timeout);
+        options.tool_timeout = options.tool_timeout.min(parent.tool_timeout);
         options.debug &= parent.debug;
         options.widen &= parent.widen;
         options.budgets = options.budgets.within(&parent.budgets);
+        options.infer.retries = options.infer.retries.min(parent.infer.retries);
         self
     }
 

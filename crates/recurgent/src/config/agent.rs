@@ -7,14 +7,15 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::Nanodollars;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
+use serde_json::Value;
 
 use super::table::SettingsLayer;
 use super::value::Written;
 use super::{ConfigFault, SettingOrigin, checked, parse_into};
-use crate::grants::Grants;
+use crate::grants::{Grants, ToolGrant};
 use crate::provider::ModelName;
 
-/// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
+/// What one agent runs with. A delegated child inherits all of it; a program can only narrow limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct AgentOptions {
@@ -34,12 +35,29 @@ pub struct AgentOptions {
     pub allowance: Allowance,
     /// What its programs may reach. A child cannot change it.
     pub grants: Grants,
+    /// Tools from outside that its programs may call. A child can only have fewer.
+    pub tools: ToolGrant,
+    /// Time one call of such a tool may take.
+    pub tool_timeout: Duration,
+    /// How its programs may ask a model about data.
+    pub infer: InferOptions,
     /// Whether a model may be asked. A child cannot change it.
     pub generate: bool,
     /// Whether a model may widen a stored program to arguments it was not written for.
     pub widen: bool,
     /// Log prompts and memory too.
     pub debug: bool,
+}
+
+/// How programs may ask a model about data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InferOptions {
+    /// Which model; `None`: the agent's.
+    pub model: Option<ModelName>,
+    /// Retries after an answer that cannot be used.
+    pub retries: u32,
+    /// Model calls of one run. A child can only lower it.
+    pub max_calls: u32,
 }
 
 /// One setting that an agent may have of its own: its name, and how a value of it changes the options. A part of the
@@ -54,11 +72,16 @@ const AGENT_SETTINGS: &[AgentSetting] = &[
     ("guardrail_recovery_budget",   |agent, given| replace(&mut agent.budgets.guardrail, given.guardrail_recovery_budget)),
     ("execution_repair_budget",     |agent, given| replace(&mut agent.budgets.execution, given.execution_repair_budget)),
     ("fresh_outcome_repair_budget", |agent, given| replace(&mut agent.budgets.outcome, given.fresh_outcome_repair_budget)),
+    ("look_budget",                 |agent, given| replace(&mut agent.budgets.look, given.look_budget)),
     ("transport_retries",           |agent, given| replace(&mut agent.budgets.transport, given.transport_retries)),
     ("provider_timeout_seconds",    |agent, given| replace(&mut agent.provider_timeout, given.provider_timeout_seconds)),
     ("execution_timeout_seconds",   |agent, given| replace(&mut agent.execution_timeout, given.execution_timeout_seconds)),
+    ("tool_timeout_seconds",        |agent, given| replace(&mut agent.tool_timeout, given.tool_timeout_seconds)),
     ("max_delegation_depth",        |agent, given| narrow(&mut agent.allowance.depth, given.max_delegation_depth)),
     ("max_model_calls",             |agent, given| narrow(&mut agent.allowance.model_calls, given.max_model_calls)),
+    ("infer_model",                 |agent, given| replace(&mut agent.infer.model, given.infer_model.clone())),
+    ("infer_retries",               |agent, given| replace(&mut agent.infer.retries, given.infer_retries)),
+    ("max_infer_calls",             |agent, given| narrow(&mut agent.infer.max_calls, given.max_infer_calls)),
     ("asks_per_call",               |agent, given| narrow(&mut agent.allowance.asks_per_call, given.asks_per_call)),
     ("max_tree_tokens",             |agent, given| limit(&mut agent.allowance.tokens, given.max_tree_tokens.flatten())),
     ("max_tree_cost_usd",           |agent, given| limit(&mut agent.allowance.cost, given.max_tree_cost_usd.flatten().map(Nanodollars::from_usd))),
@@ -113,6 +136,13 @@ impl AgentOverrides {
         Self::of_agent(layer)
     }
 
+    /// Reads one setting that a program gives.
+    pub(crate) fn of_json(name: &str, value: &Value) -> Result<Self, ConfigFault> {
+        let mut layer = SettingsLayer::default();
+        parse_into(&mut layer, name, &Written::of_json(value), &SettingOrigin::Code)?;
+        Self::of_agent(layer)
+    }
+
     /// Takes typed values. They must be within the bounds that apply to texts.
     pub fn new(layer: &SettingsLayer) -> Result<Self, ConfigFault> {
         Self::of_agent(checked(layer)?)
@@ -129,6 +159,16 @@ impl AgentOverrides {
 }
 
 impl AgentOptions {
+    /// What its programs may reach, as in the log.
+    pub(crate) fn grants_json(&self) -> Value {
+        let mut shown = self.grants.to_json();
+        let tools = self.tools.to_json();
+        if let (Value::Object(fields), false) = (&mut shown, tools.is_null()) {
+            fields.insert("tools".to_owned(), tools);
+        }
+        shown
+    }
+
     /// Takes over values of one agent's own.
     pub(crate) fn apply(&mut self, overrides: &AgentOverrides) {
         for (_, change) in AGENT_SETTINGS {
@@ -160,6 +200,7 @@ mod tests {
             "debug" => "true",
             "widen" => "false",
             "model" => "other",
+            "look_budget" => "1",
             _ => "3",
         }
     }

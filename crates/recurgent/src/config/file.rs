@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy as _;
 
 use super::value::Written;
-use super::{Config, ConfigFault, SettingOrigin, find};
+use super::{Config, ConfigFault, KEYS, SettingOrigin, find};
 use crate::regular_file::read_regular;
 
 /// The table of profiles: `[provider.NAME]`.
@@ -30,6 +30,10 @@ const PROFILE_SETTINGS: [&str; 14] = [
     "price_output_per_mtok",
     "prices_file",
 ];
+
+/// The settings that say which service is asked. A profile that has one of them replaces them all, so that the key of
+/// one service is not sent to another.
+const SERVICE_SETTINGS: [&str; 3] = ["provider", "base_url", "api_key_file"];
 
 /// The settings of each profile, as written.
 pub(super) type Profiles = BTreeMap<String, Vec<(String, Written)>>;
@@ -55,6 +59,9 @@ impl Config {
         let origin = SettingOrigin::File(path.to_owned());
         let mut chosen = None;
         for (name, value) in table {
+            if self.read_outside_tools(&name, &value, &fault)? {
+                continue;
+            }
             find(&name, &origin)?;
             if let (PROFILES, toml::Value::Table(profiles)) = (name.as_str(), &value) {
                 self.profiles = read_profiles(profiles.clone(), &origin, &fault)?;
@@ -71,13 +78,14 @@ impl Config {
         chosen.map_or(Ok(()), |name| self.put(PROFILE, &name, &origin))
     }
 
-    /// Applies the profile that `layer` names. Its settings replace those of lower layers. A profile that the file names
-    /// also replaces the file's own settings.
+    /// Applies the profile that `layer` names, instead of the one in use. Its settings replace those of lower layers. A
+    /// profile that the file names also replaces the file's own settings.
     pub(super) fn use_profile(
         &mut self,
         name: &str,
         layer: &SettingOrigin,
     ) -> Result<(), ConfigFault> {
+        self.leave_profile()?;
         if name.is_empty() {
             return Ok(());
         }
@@ -89,14 +97,42 @@ impl Config {
             });
         };
         let origin = SettingOrigin::Profile(name.to_owned());
-        for (key, written) in settings {
-            let present = self.texts.get(key.as_str()).map(|(_, origin)| origin);
-            if present.is_none_or(|present| is_below(present, layer)) {
-                self.put(&key, &written, &origin)?;
+        for (key, written) in with_whole_service(settings) {
+            self.note_address(&key, &written.shown(), &origin);
+            let Some((key, present)) = self.texts.get_key_value(key.as_str()) else { continue };
+            if is_below(&present.1, layer) {
+                let key = *key;
+                self.replaced.insert(key, present.clone());
+                self.put(key, &written, &origin)?;
             }
         }
         Ok(())
     }
+
+    /// Puts back what the profile in use replaced, unless that was replaced since.
+    fn leave_profile(&mut self) -> Result<(), ConfigFault> {
+        for (key, (text, origin)) in std::mem::take(&mut self.replaced) {
+            let present = self.texts.get(key).map(|(_, present)| present);
+            if matches!(present, Some(SettingOrigin::Profile(_))) {
+                self.put(key, &Written::Text(text), &origin)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a profile. If it names a service, what it does not say about it has its default.
+fn with_whole_service(mut settings: Vec<(String, Written)>) -> Vec<(String, Written)> {
+    let has =
+        |settings: &[(String, Written)], name: &str| settings.iter().any(|(key, _)| key == name);
+    if SERVICE_SETTINGS.into_iter().any(|name| has(&settings, name)) {
+        for key in KEYS.iter().filter(|key| SERVICE_SETTINGS.contains(&key.name)) {
+            if !has(&settings, key.name) {
+                settings.push((key.name.to_owned(), Written::Text(key.default())));
+            }
+        }
+    }
+    settings
 }
 
 /// Whether a profile that `layer` names replaces a value of `present`.

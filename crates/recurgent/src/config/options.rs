@@ -12,21 +12,23 @@ use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 
+use super::agent::InferOptions;
 use super::agent::retries;
 use super::value::{VariableName, working_directory};
-use super::{AgentOptions, Config, Settings};
+use super::{AgentOptions, Config, SettingOrigin, Settings};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::models::{ModelOptions, known_models};
 use crate::observe::LogLimits;
 use crate::provider::engine::EngineLaunch;
-use crate::provider::{Price, Prices, ProviderFault, ProviderOptions};
+use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, ProviderSetting};
 use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
 impl Config {
     /// The model service and how it is asked. Reads the table of prices, if there is one.
     #[doc(hidden)]
     pub fn provider_options(&self) -> Result<ProviderOptions, ProviderFault> {
+        self.check_key()?;
         let settings = &self.settings;
         let prices = Prices::new(self.any_price()?);
         let prices = match &settings.prices_file {
@@ -52,6 +54,39 @@ impl Config {
         })
     }
 
+    /// Remembers where an address of a model service is set, or a service that has one.
+    pub(super) fn note_address(&mut self, name: &str, text: &str, origin: &SettingOrigin) {
+        let is_address = match name {
+            "base_url" => !text.is_empty(),
+            "provider" => !matches!(text, "auto" | "compatible"),
+            _ => false,
+        };
+        if is_address && !self.addressed.contains(origin) {
+            self.addressed.push(origin.clone());
+        }
+    }
+
+    /// Refuses to send a key to another address than the one it was set together with.
+    fn check_key(&self) -> Result<(), ProviderFault> {
+        let provider = &self.settings.provider;
+        let is_service = matches!(provider, ProviderSetting::Service(_));
+        if !is_service && *provider != ProviderSetting::Auto {
+            return Ok(());
+        }
+        let origin = |name: &str| {
+            let set = self.texts.get(name).filter(|(text, _)| !text.is_empty());
+            set.map(|(_, origin)| origin)
+        };
+        let address = origin("base_url").or_else(|| origin("provider").filter(|_| is_service));
+        let (Some(key), Some(address)) = (origin("api_key_file"), address) else { return Ok(()) };
+        let has_address = self.addressed.iter().any(|origin| origin.is_together_with(key));
+        if has_address && !key.is_together_with(address) {
+            let (key, address) = (key.to_string(), address.to_string());
+            return Err(ProviderFault::KeyOfAnotherAddress { key, address });
+        }
+        Ok(())
+    }
+
     /// How the engine of the embedded model is reached and started.
     #[doc(hidden)]
     pub fn engine_launch(&self) -> EngineLaunch {
@@ -73,7 +108,7 @@ impl Config {
     }
 
     /// Where the engine has its socket and its log; `None`: no home directory was found.
-    fn engine_dir(&self) -> Option<PathBuf> {
+    pub(super) fn engine_dir(&self) -> Option<PathBuf> {
         let runtime = || self.runtime_home.as_ref().map(|home| home.join("recurgent"));
         let state = || self.state_dir().ok().map(|state| state.join("engine"));
         self.settings.engine_dir.clone().or_else(runtime).or_else(state)
@@ -291,6 +326,7 @@ impl Config {
                 execution: settings.execution_repair_budget,
                 outcome: settings.fresh_outcome_repair_budget,
                 transport: settings.transport_retries,
+                look: settings.look_budget,
             },
             guardrails: GuardrailPolicy {
                 terminal: settings.guardrail_terminal.clone(),
@@ -312,7 +348,15 @@ impl Config {
                 write: settings.write_paths.clone(),
                 workspace: settings.workspace.clone(),
                 workspace_write: settings.workspace_write,
+                model_sees: settings.model_sees,
                 names_from: names_from(settings),
+            },
+            tools: settings.tools.clone(),
+            tool_timeout: settings.tool_timeout_seconds,
+            infer: InferOptions {
+                model: settings.infer_model.clone(),
+                retries: settings.infer_retries,
+                max_calls: settings.max_infer_calls,
             },
             generate: settings.generate,
             widen: settings.widen,

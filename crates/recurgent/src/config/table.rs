@@ -14,11 +14,12 @@ use lifecycle::standing::StandingMode;
 use super::value::{
     DEEPEST, Expected, HostName, LogTarget, MANY, ToText, VariableName, Written, checked, count,
     directory, flag, gems, hosts, indexes, installer_proxy, language, log_target, manifest_mode,
-    model, model_mirror, name, network, optional_address, optional_count, optional_number,
-    optional_path, optional_seconds, paths, ports, provider_setting, python_packages, rules,
-    seconds, service_proxy, source_mode, standing_mode, tier, variables,
+    model, model_mirror, model_sees, name, network, optional_address, optional_count,
+    optional_model, optional_number, optional_path, optional_seconds, paths, ports,
+    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
+    tier, tool_grant, variables,
 };
-use crate::grants::Network;
+use crate::grants::{ModelSees, Network, ToolGrant};
 use crate::models::{DEFAULT_HUB, ModelMirror};
 use crate::provider::{
     self, LOCAL_SERVERS, ModelName, ProviderSetting, ProxyAddress, ServiceAddress,
@@ -234,6 +235,7 @@ settings! {
     guardrail_recovery_budget:   u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program broke a rule";
     execution_repair_budget:     u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program failed while running";
     fresh_outcome_repair_budget: u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after an answer that is not acceptable";
+    look_budget:                 u32              = 3                                  , count::<_, 0, MANY>                 , Plain    , "times that programs of one call may look at data before one answers (`look`)";
     transport_retries:           u32              = 4                                  , count::<_, 0, MANY>                 , Plain    , "retries after the model service failed or could not be reached";
     max_retry_delay_seconds:     Duration         = secs(30)                           , seconds                             , Plain    , "the longest wait before such a retry; a service that asks for a longer one is not asked again";
     guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , List     , "guardrails that end a call at once, by subtype or type, separated by commas";
@@ -244,6 +246,11 @@ settings! {
     max_tree_tokens:             Option<u64>      = None                               , optional_count::<_, 0, { u64::MAX }>, Plain    , "tokens one call tree may use; empty: no limit";
     max_tree_cost_usd:           Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars one call tree may cost; empty: no limit";
     max_tree_seconds:            Option<Duration> = None                               , optional_seconds                    , Plain    , "time one call tree may take, models and programs together; empty: no limit";
+    infer_model:                 Option<ModelName>= None                               , optional_model                      , Plain    , "which model answers the questions of programs about data (`infer`); empty: the same as `model`";
+    infer_retries:               u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after such an answer cannot be used";
+    max_infer_calls:             u32              = 48                                 , count::<_, 0, MANY>                 , Plain    , "model calls that one run of a program may make by asking about data";
+    infer_cache:                 bool             = true                               , flag                                , Plain    , "whether such answers are kept: the same question about the same data is asked once";
+    infer_cache_mb:              u64              = 16                                 , count::<_, 0, 4096>                 , Plain    , "disk space for kept answers; the oldest are dropped";
     asks_per_call:               u32              = 10000                              , count::<_, 0, MANY>                 , Plain    , "requests one program may make to the host";
     max_tree_memory_mb:          u64              = 256                                , count::<_, 16, MANY>                , Plain    , "memory the host may take for arguments and memories of one call tree";
     max_argument_bytes:          usize            = 16_777_216                          , count::<_, 1, MANY>                 , Plain    , "largest arguments of one call, as JSON";
@@ -254,10 +261,14 @@ settings! {
     session_wait_seconds:        Duration         = secs(300)                          , seconds                             , Plain    , "time a call may wait for the earlier calls of its session";
     max_worker_restarts:         u32              = 5                                  , count::<_, 0, MANY>                 , Plain    , "workers one agent may lose in a row before it must wait";
     network:                     Network          = Network::Off                       , network                             , Hosts    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
+    tools:                       ToolGrant        = ToolGrant::Functions               , tool_grant                          , Hosts    , "tools from outside that programs may call: names such as time or orders.search, * for all, none; empty: only functions of the embedding program";
+    mcp_files:                   Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files with MCP servers in the form of other programs (`mcpServers`), separated by colons";
+    tool_timeout_seconds:        Duration         = secs(60)                           , seconds                             , Plain    , "time one call of a tool from outside may take";
     read_paths:                  Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may read, separated by colons";
     write_paths:                 Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may write, separated by colons";
     workspace:                   Option<PathBuf>  = None                               , directory                           , Text     , "a directory that programs run in and may read; relative paths resolve there";
     workspace_write:             bool             = false                              , flag                                , Plain    , "let programs change the workspace";
+    model_sees:                  ModelSees        = ModelSees::Auto                    , model_sees                          , Plain    , "what programs may show a model of the values they work with: previews, values, or auto (values, if the model is on this machine)";
     minimum_sandbox_tier:        Tier             = Tier::Process                      , tier                                , Plain    , "refuse to run programs under less: process, landlock, namespaces or sealed";
     worker_memory_mb:            u64              = 4096                               , count::<_, 64, MANY>                , Plain    , "memory of one process of a worker, as address space; of all its processes together, where there are control groups";
     worker_cpu_seconds:          u64              = 60                                 , count::<_, 1, MANY>                 , Plain    , "processor time of one process of a worker";

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use lifecycle::attempt::Budgets;
+use lifecycle::call::Policy;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::{GuardrailPolicy, Rule};
+use lifecycle::request::Allowance;
 
 use super::*;
 use crate::grants::Network;
@@ -23,6 +25,9 @@ fn later_layers_win_and_others_stay() {
     let options = config.agent_options();
     assert_eq!((options.language, options.debug), (Language::Ruby, true));
     assert_eq!(options.budgets, Budgets::default());
+    assert_eq!(options.allowance, Allowance::default());
+    let longest_delay = config.settings().max_retry_delay_seconds;
+    assert_eq!(longest_delay, Policy::default().max_retry_delay);
     let (_, _, origin) = config.entries().find(|(key, ..)| key.name == "guest").unwrap();
     assert_eq!(origin.to_string(), "RECURGENT_GUEST");
 }

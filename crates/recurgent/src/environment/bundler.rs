@@ -38,6 +38,20 @@ Bundler.with_friendly_errors do
   Bundler::CLI.start(ARGV, debug: true)
 end
 "#;
+/// Before every script: lets Bundler choose gems that Ruby is distributed with and that are not default gems (`matrix`; `bigdecimal` since
+/// 3.4), as it chooses default gems. It sees no other gem of the host. The names are those that `activation.rb` lets programs load.
+const BUNDLED_GEMS: &str = r"
+bundled_names = %w[
+  abbrev base64 bigdecimal csv debug drb getoptlong matrix minitest mutex_m net-ftp net-imap net-pop net-smtp nkf
+  observer power_assert prime racc rake rbs repl_type_completor resolv-replace rexml rinda rss syslog test-unit
+  typeprof
+]
+bundled = Gem::Specification.stubs.select { |it| bundled_names.include?(it.name) && !it.default_gem? }
+Gem::Specification.singleton_class.prepend(Module.new do
+  define_method(:stubs) { super() | bundled }
+  define_method(:stubs_for) { |name| super(name) | bundled.select { |it| it.name == name } }
+end)
+";
 /// Fetches every gem of the lock and installs none of them, so that no fetched code runs. Not `bundle cache`: it fails if
 /// a gem that comes with Ruby is in the lock and in none of the sources. The `install` command would install.
 const FETCH: &str = r#"
@@ -55,8 +69,8 @@ Bundler.with_friendly_errors do
 end
 "#;
 /// Prints `newer: NAME VERSION DATE [OLDER]` for each gem after `--` that was published after the time before it, with the
-/// highest version that was published earlier, and `undated: NAME VERSION` for each whose source does not say. Default
-/// gems of Ruby have no source.
+/// highest version that was published earlier, and `undated: NAME VERSION` for each whose source does not say. Gems that
+/// come with Ruby have no source.
 const FIND_AGES: &str = r#"
 require "bundler"
 require "json"
@@ -68,7 +82,7 @@ limit, wanted = Time.parse(ARGV[0]), ARGV[(cut + 1)..].map { |entry| entry.split
 locked = Bundler::LockfileParser.new(Bundler.read_file(Bundler.default_lockfile))
 wanted.each do |name, version|
   spec = locked.specs.find { |it| it.name == name }
-  next if Gem::Specification.stubs_for(name).any? { |it| it.default_gem? && it.version.to_s == version }
+  next if Gem::Specification.stubs_for(name).any? { |it| (it.default_gem? || bundled.include?(it)) && it.version.to_s == version }
   remotes = spec.source.respond_to?(:remotes) ? spec.source.remotes : []
   published = remotes.filter_map do |uri|
     remote = Bundler::Source::Rubygems::Remote.new(uri)
@@ -166,12 +180,11 @@ pub(super) fn variables(
     variables
 }
 
-/// Gems that are pinned to an internal source: the first one that has them.
+/// For each pinned gem the index of the first internal source that has it.
 type PinnedSources = BTreeMap<String, usize>;
 
 impl PackageManager for Bundler<'_> {
-    /// Chooses versions. With several sources, every gem is first pinned to one; and so are gems that only the lock
-    /// contains.
+    /// Chooses versions. With several sources, each gem is first pinned to one, also gems that only the lock contains.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -181,7 +194,11 @@ impl PackageManager for Bundler<'_> {
         let mut asked: BTreeSet<String> = BTreeSet::new();
         let mut names: Vec<String> = self.given.manifest.packages().map(str::to_owned).collect();
         for round in 0..MAX_ROUNDS {
-            let found = if is_mixed { self.pinned(&names, left())? } else { PinnedSources::new() };
+            let found = if is_mixed {
+                self.find_pinned_sources(&names, left())?
+            } else {
+                PinnedSources::new()
+            };
             if round > 0 && found.is_empty() {
                 return Ok(()); // no further gem has an internal source, so the lock is final
             }
@@ -190,7 +207,7 @@ impl PackageManager for Bundler<'_> {
             self.given.write("Gemfile", &self.gemfile(&pinned))?;
             // The earlier lock may have chosen gems from the wrong source.
             let _ = fs::remove_file(self.given.root.join(LOCK));
-            let ended = self.fetch(
+            let ended = self.run_without_building(
                 self.given.command_env,
                 arguments_of(BUNDLE, &["lock"]),
                 BuildStage::Resolve,
@@ -220,8 +237,12 @@ impl PackageManager for Bundler<'_> {
         let yes = |name: &str| (name.into(), "true".into());
         let fetching =
             self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
-        let fetched =
-            self.fetch(&fetching, arguments_of(FETCH, &[]), BuildStage::Install, limit)?;
+        let fetched = self.run_without_building(
+            &fetching,
+            arguments_of(FETCH, &[]),
+            BuildStage::Install,
+            limit,
+        )?;
         self.judge(&fetched, BuildStage::Install, names())?;
         let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -240,7 +261,7 @@ impl PackageManager for Bundler<'_> {
             locked.iter().map(|gem| format!("{}={}", gem.name, gem.version)).collect();
         let arguments: Vec<&str> =
             [before.as_str(), "--"].into_iter().chain(gems.iter().map(String::as_str)).collect();
-        let ended = self.fetch(
+        let ended = self.run_without_building(
             self.given.command_env,
             arguments_of(FIND_AGES, &arguments),
             BuildStage::Resolve,
@@ -250,7 +271,7 @@ impl PackageManager for Bundler<'_> {
         let reported = ended.output.lines().filter_map(|line| {
             let (kind, gem) = line.split_once(": ")?;
             match kind {
-                "newer" => Some(newer(gem)),
+                "newer" => Some(too_new_message(gem)),
                 "undated" => Some(format!("{gem} (its source does not say when)")),
                 _ => None,
             }
@@ -303,11 +324,15 @@ impl Bundler<'_> {
         text
     }
 
-    fn pinned(&self, names: &[String], limit: Duration) -> Result<PinnedSources, BuildFault> {
+    fn find_pinned_sources(
+        &self,
+        names: &[String],
+        limit: Duration,
+    ) -> Result<PinnedSources, BuildFault> {
         let addresses = self.given.supply.internal.iter().map(PackageIndex::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
-        let ended = self.fetch(
+        let ended = self.run_without_building(
             self.given.command_env,
             arguments_of(FIND_SOURCES, &arguments),
             BuildStage::Resolve,
@@ -324,19 +349,15 @@ impl Bundler<'_> {
     }
 
     /// Runs a command that cannot start fetched code.
-    fn fetch(
+    fn run_without_building(
         &self,
         command_env: &CommandEnv<'_>,
-        arguments_of: Vec<&str>,
+        arguments: Vec<&str>,
         stage: BuildStage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let ended = command_env.run(
-            &InstallPhase::Fetch,
-            &self.given.interpreter.path,
-            arguments_of,
-            limit,
-        );
+        let ended =
+            command_env.run(&InstallPhase::Fetch, &self.given.interpreter.path, arguments, limit);
         self.given.ended(ended, stage)
     }
 
@@ -380,12 +401,13 @@ impl Bundler<'_> {
 
 /// Ruby's arguments to run a script.
 fn arguments_of<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-    let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
+    let options =
+        ["--disable=did_you_mean,error_highlight", "-e", BUNDLED_GEMS, "-e", script, "--"];
     options.iter().chain(arguments).copied().collect()
 }
 
-/// A gem that was published too lately, for people: `NAME VERSION DATE [OLDER]`.
-fn newer(gem: &str) -> String {
+/// The message about a gem that was published too recently: `NAME VERSION DATE [OLDER]`.
+fn too_new_message(gem: &str) -> String {
     let mut words = gem.splitn(4, ' ');
     let [name, version, date] = [(); 3].map(|()| words.next().unwrap_or_default());
     match words.next() {
@@ -485,7 +507,7 @@ mod tests {
                 "young 1.0.0 (published 2026-01-02; no version is old enough)",
             ),
         ] {
-            assert_eq!(newer(line), expected);
+            assert_eq!(too_new_message(line), expected);
         }
     }
 
@@ -493,6 +515,19 @@ mod tests {
     fn requests_are_tried_again_twice() {
         let variables = variables(Path::new("/root"), Path::new("/cache"), None);
         assert!(variables.contains(&("BUNDLE_RETRY".into(), "2".into())), "{variables:?}");
+    }
+
+    #[test]
+    fn gems_that_bundler_may_choose_are_those_that_programs_may_load() {
+        let names = |text: &str, before: &str| -> Vec<String> {
+            let (_, rest) = text.split_once(before).unwrap();
+            let (list, _) = rest.split_once(']').unwrap();
+            list.split_whitespace().map(str::to_owned).collect()
+        };
+        let activation = include_str!("../../guests/ruby/activation.rb");
+        let chosen = names(BUNDLED_GEMS, "bundled_names = %w[");
+        assert_eq!(chosen, names(activation, "BUNDLED = %w["));
+        assert!(chosen.contains(&"matrix".to_owned()));
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub(super) struct CommandEnv<'a> {
     pub(super) directory: &'a Path,
     /// All their environment variables: nothing is inherited from the host.
     pub(super) variables: Vec<(OsString, OsString)>,
-    /// Passed as standard input to every command that could outlive a killed host: while it runs, no other process gets
-    /// the lock of the directory it writes to.
+    /// The lock of the directory that they write to. A command that could outlive a killed host gets it as standard
+    /// input, so that no other process gets the lock before the command ends.
     pub(super) lock: &'a File,
     /// Ends a command early.
     pub(super) cancellation: &'a Cancellation,
@@ -39,7 +39,7 @@ pub(super) struct CommandEnv<'a> {
     /// A private directory for whatever else they write.
     pub(super) home: &'a Path,
     pub(super) limits: InstallerLimits,
-    /// What a command reads from its standard input, once: what it starts finds nothing there.
+    /// The standard input of a command. It can be read once, so processes that the command starts find nothing there.
     pub(super) input: Option<Vec<u8>>,
 }
 

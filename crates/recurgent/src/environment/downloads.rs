@@ -45,7 +45,7 @@ pub(super) fn lock_for_build(cache: &Path) -> io::Result<LockGuard> {
 }
 
 impl EnvironmentCache {
-    /// What downloads take on disk. Files that an environment shares count for that environment.
+    /// Disk space of the download caches, without files that are hard-linked into an environment.
     pub fn download_bytes(&self) -> u64 {
         self.downloads().iter().map(|directory| unshared_size(directory)).sum()
     }

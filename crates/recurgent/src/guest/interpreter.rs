@@ -87,7 +87,7 @@ const PYTHON: InterpreterKind = InterpreterKind {
     minimum: InterpreterVersion(3, 9, 0),
     package: "python3",
     setting: "RECURGENT_PYTHON",
-    options: &["-I", "-S", "-B", "-X", "utf8", "-c"],
+    options: &["-I", "-S", "-B", "-X", "utf8", "-c", harness::PYTHON_LOADER],
     harness: harness::PYTHON,
     probe: &["-I", "-S", "-c", PYTHON_PROBE],
 };

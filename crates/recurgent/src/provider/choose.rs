@@ -14,7 +14,7 @@ use super::local::find_server;
 use super::price::Prices;
 use super::secret::Secret;
 use super::setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
-use super::wire::{COMPATIBLE, OPENAI, WIRES, Wire, key_variables_help};
+use super::wire::{COMPATIBLE, WIRES, Wire, key_beside, key_variables_help};
 use super::{DraftRequest, ProviderFault};
 use crate::models::ModelFolder;
 use crate::regular_file::{open_regular, open_without_waiting};
@@ -222,15 +222,12 @@ fn by_environment(options: &ProviderOptions, by_key: bool) -> Option<(&'static W
     found.map(|(wire, variable)| (wire, format!("{variable} is set")))
 }
 
-/// Servers at other addresses than OpenAI's speak the chat form.
+/// The wire that the server at the address of the environment speaks: servers at other addresses than OpenAI's speak the
+/// chat form.
 fn at_address(options: &ProviderOptions, wire: &'static Wire) -> &'static Wire {
-    let named = wire.address_variable.and_then(|(name, _)| options.addresses.get(name));
-    match named {
-        Some(address) if wire.name == OPENAI.name && address.as_str() != OPENAI.base_url => {
-            &COMPATIBLE
-        }
-        Some(_) | None => wire,
-    }
+    let address = wire.address_variable.and_then(|(name, _)| options.addresses.get(name));
+    let is_elsewhere = address.is_some_and(|address| address.as_str() != wire.base_url);
+    wire.elsewhere.filter(|_| is_elsewhere).unwrap_or(wire)
 }
 
 fn nothing_configured() -> String {
@@ -333,8 +330,7 @@ fn key(
         let key = read_key(path)?;
         return Ok((Some(key), Some(path.display().to_string())));
     }
-    let beside = address_source.and(OPENAI.key_variable);
-    let variable = wire.key_variable.or(beside);
+    let variable = wire.key_variable.or_else(|| key_beside(address_source?));
     let found = variable.and_then(|name| Some((options.keys.get(name)?, name)));
     match found {
         Some((key, name)) if is_key(key.reveal()) => Ok((Some(key.clone()), Some(name.to_owned()))),

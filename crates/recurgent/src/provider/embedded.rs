@@ -11,14 +11,16 @@ use std::path::PathBuf;
 
 use lifecycle::dialect::function_name;
 use lifecycle::draft::{Draft, DraftFault, Usage, salvage};
+use lifecycle::inference::read_reply;
 use lifecycle::prompt::{Prompt, PromptForm};
+use serde_json::Value;
 
 pub use client::{EngineClient, EngineFailure};
 pub use launch::{EngineLaunch, LOG_FILE, SOCKET_FILE, is_own_peer, prepare_folder};
 pub use protocol::{
-    AnswerEnding, AnswerForm, EngineAnswer, EngineReply, EngineRequest, EngineStage, EngineStatus,
-    EngineUsage, FrameReader, GenerateRequest, GeneratedText, LineFault, MAX_REPLY_BYTES,
-    MAX_REQUEST_BYTES, PROTOCOL_VERSION, reply_line, request_line,
+    AnswerEnding, AnswerForm, EngineAnswer, EngineReply, EngineRequest, EngineStatus, EngineUsage,
+    FrameReader, GenerateRequest, GeneratedText, LineFault, MAX_REPLY_BYTES, MAX_REQUEST_BYTES,
+    PROTOCOL_VERSION, reply_line, request_line,
 };
 
 use super::choose::ProviderOptions;
@@ -76,6 +78,7 @@ impl Embedded {
         &self,
         prompt: &Prompt,
         request: &DraftRequest<'_>,
+        form: AnswerForm,
         samples: usize,
     ) -> GenerateRequest {
         let longest = request.max_output_tokens.unwrap_or(u32::MAX).min(self.max_output_tokens);
@@ -85,7 +88,7 @@ impl Embedded {
             model: self.model.path.clone(),
             system: prompt.system.clone(),
             user: prompt.user.clone(),
-            form: form(prompt, request),
+            form,
             samples,
             temperature: temperature as f32,
             most_probable_first: samples > 1 && !request.is_retry,
@@ -95,6 +98,28 @@ impl Embedded {
         }
     }
 
+    /// What the engine writes, and what it costs.
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        form: AnswerForm,
+        samples: usize,
+    ) -> Result<EngineTexts, DraftFault> {
+        let order = self.request(prompt, request, form, samples);
+        let mut listener = |progress: &ModelProgress| request.progress.report(*progress);
+        let answer =
+            self.client.generate_with(&order, request.timeout, request.cancellation, &mut listener);
+        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
+        let usage = Usage {
+            input_tokens: answer.usage.prompt_tokens,
+            output_tokens: answer.usage.output_tokens,
+            cached_tokens: answer.usage.reused_tokens,
+            ..Usage::default()
+        };
+        Ok(EngineTexts { answers: answer.texts, usage })
+    }
+
     /// One answer for each sample, or one fault for all. The prompt is charged to the first answer.
     fn ask(
         &self,
@@ -102,36 +127,44 @@ impl Embedded {
         request: &DraftRequest<'_>,
         samples: usize,
     ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
-        let order = self.request(prompt, request, samples);
-        let mut listener = |stage: &EngineStage| request.progress.report(progress(stage));
-        let answer =
-            self.client.generate_with(&order, request.timeout, request.cancellation, &mut listener);
-        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
-        let total = Usage {
-            input_tokens: answer.usage.prompt_tokens,
-            output_tokens: answer.usage.output_tokens,
-            cached_tokens: answer.usage.reused_tokens,
-            ..Usage::default()
-        };
-        if answer.texts.is_empty() {
-            let fault = DraftFault::Unavailable("the engine sent no answer".to_owned());
-            return Err(DraftFault::Charged(Box::new(fault), total));
+        let EngineTexts { answers, usage: total } =
+            self.texts(prompt, request, form(prompt, request), samples)?;
+        if answers.is_empty() {
+            return Err(DraftFault::Charged(Box::new(no_answer()), total));
         }
-        let drafts = answer.texts.into_iter().enumerate().map(|(index, text)| {
+        let drafts = answers.into_iter().enumerate().map(|(index, text)| {
             let usage = if index == 0 { total } else { Usage::default() };
-            draft_of(&text, prompt, request, usage)
+            draft_of(text, prompt, request, usage)
         });
         Ok(drafts.collect())
     }
 }
 
-/// A stage of the engine as calls know it.
-fn progress(stage: &EngineStage) -> ModelProgress {
-    match *stage {
-        EngineStage::Queued(before) => ModelProgress::Queued(before),
-        EngineStage::Loading => ModelProgress::Loading,
-        EngineStage::Reading { done, total } => ModelProgress::Reading { done, total },
-        EngineStage::Writing { tokens } => ModelProgress::Writing { tokens },
+/// The object that holds the answer to a question, or to the one item of a batch.
+fn object_form(schema: &Value) -> AnswerForm {
+    let (opening, closing, answer) = match schema.pointer("/properties/answers/items") {
+        Some(entry) => ("{\"answers\": [{\"item\": 1, \"answer\": ", "}]}", entry),
+        None => ("{\"answer\": ", "}", schema),
+    };
+    let value = answer.pointer("/properties/answer").map(value_start).unwrap_or_default();
+    AnswerForm::Object { opening: opening.to_owned(), value, closing: closing.to_owned() }
+}
+
+/// How every value of a schema begins, as far as that is known: a small model keeps to a type that it has begun.
+fn value_start(schema: &Value) -> String {
+    match schema.get("type").and_then(Value::as_str) {
+        Some("string") => "\"".to_owned(),
+        Some("array") => "[".to_owned(),
+        Some("object") => {
+            let required = schema.pointer("/required/0").and_then(Value::as_str);
+            let first =
+                required.and_then(|name| Some((name, schema.get("properties")?.get(name)?)));
+            first.map_or_else(
+                || "{".to_owned(),
+                |(name, of)| format!("{{{}: {}", Value::String(name.to_owned()), value_start(of)),
+            )
+        }
+        Some(_) | None => String::new(),
     }
 }
 
@@ -147,33 +180,66 @@ fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
     }
 }
 
+/// What the engine wrote, and what it cost.
+struct EngineTexts {
+    answers: Vec<GeneratedText>,
+    usage: Usage,
+}
+
+fn no_answer() -> DraftFault {
+    DraftFault::Unavailable("the engine sent no answer".to_owned())
+}
+
+/// The text of an answer that came to its end.
+fn whole(answer: GeneratedText) -> Result<String, DraftFault> {
+    match answer.ending {
+        AnswerEnding::Length => Err(DraftFault::Truncated),
+        AnswerEnding::Cancelled => Err(DraftFault::Cancelled),
+        AnswerEnding::Stop | AnswerEnding::Repetition => Ok(answer.text),
+    }
+}
+
 fn draft_of(
-    text: &GeneratedText,
+    text: GeneratedText,
     prompt: &Prompt,
     request: &DraftRequest<'_>,
     usage: Usage,
 ) -> Result<Draft, DraftFault> {
     let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
-    match text.ending {
-        AnswerEnding::Length => Err(charged(DraftFault::Truncated)),
-        AnswerEnding::Cancelled => Err(charged(DraftFault::Cancelled)),
-        AnswerEnding::Stop | AnswerEnding::Repetition => {
-            let has_program = prompt.head.is_some() || salvage(&text.text).is_some();
-            if has_program && !text.text.trim().is_empty() {
-                Ok(Draft::of_program(request.language, &text.text, usage))
-            } else {
-                Err(charged(unreadable(&text.text)))
-            }
-        }
+    let text = whole(text).map_err(charged)?;
+    let has_program = prompt.head.is_some() || salvage(&text).is_some();
+    if has_program && !text.trim().is_empty() {
+        Ok(Draft::of_program(request.language, &text, usage))
+    } else {
+        Err(charged(unreadable(&text)))
     }
 }
 
 impl Provider for Embedded {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        self.drafts(prompt, request, 1)
-            .into_iter()
-            .next()
-            .unwrap_or_else(|| Err(DraftFault::Unavailable("the engine sent no answer".to_owned())))
+        self.drafts(prompt, request, 1).into_iter().next().unwrap_or_else(|| Err(no_answer()))
+    }
+
+    /// The answer is a value in a JSON object that is forced, or a text. What it holds is checked by the caller.
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        let form = schema.map_or(AnswerForm::Text, object_form);
+        let texts = self.texts(prompt, request, form, 1)?;
+        let usage = texts.usage;
+        let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
+        let answer = texts.answers.into_iter().next();
+        let answer = answer.ok_or_else(|| charged(no_answer()))?;
+        let text = whole(answer).map_err(charged)?;
+        let payload = read_reply(&text, schema.is_some()).map_err(charged)?;
+        Ok(Draft { payload, usage })
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 
     /// The samples share the prompt, so that it is read once.
@@ -207,4 +273,35 @@ impl Provider for Embedded {
 fn unreadable(text: &str) -> DraftFault {
     let start: String = text.trim().chars().take(SHOWN_CHARS).collect();
     DraftFault::Malformed(format!("the answer has no program; it begins: {start:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_answer_follows_from_its_schema() {
+        for (schema, start) in [
+            (json!({"type": "string", "enum": ["a"]}), "\""),
+            (json!({"type": "integer"}), ""),
+            (json!({"type": ["string", "null"]}), ""),
+            (json!({"type": "array", "items": {"type": "string"}}), "["),
+            (json!({"type": "object", "properties": {}}), "{"),
+            (
+                json!({"type": "object", "required": ["n\"m"], "properties": {"a": {}, "n\"m": {"type": "string"}}}),
+                "{\"n\\\"m\": \"",
+            ),
+        ] {
+            assert_eq!(value_start(&schema), start, "{schema}");
+        }
+        let many = json!({"properties": {"answers": {"items": {"properties": {"answer": {"type": "string"}}}}}});
+        let expected = AnswerForm::Object {
+            opening: "{\"answers\": [{\"item\": 1, \"answer\": ".to_owned(),
+            value: "\"".to_owned(),
+            closing: "}]}".to_owned(),
+        };
+        assert_eq!(object_form(&many), expected);
+    }
 }

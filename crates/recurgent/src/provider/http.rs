@@ -1,12 +1,13 @@
 //! One request to a model service: a deadline for all of it, an early end when the caller gives up, a
 //! bound on what is read, and a typed fault for everything else that can happen.
 
-use std::io::Read as _;
+use std::io::{self, BufReader, Read as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use lifecycle::draft::DraftFault;
+use lifecycle::event::ModelProgress;
 use lifecycle::excerpt::shortened;
 use serde_json::Value;
 use ureq::http::{HeaderMap, Response, StatusCode};
@@ -14,7 +15,8 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use super::secret::Secret;
 use super::setting::ProxyAddress;
-use super::{ProviderFault, delay};
+use super::stream::Streaming;
+use super::{ProgressListener, ProviderFault, delay};
 use crate::guest::Cancellation;
 
 /// Most bytes of one reply that are read: far more than any program needs.
@@ -27,6 +29,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Requests under way in a process, those whose callers gave up included.
 const MAX_REQUESTS: usize = 256;
+/// Reports of progress that may wait for the caller; it misses those that come while more wait.
+const MAX_WAITING_REPORTS: usize = 16;
 /// Characters of a service's own words that are passed on.
 const MAX_SAID_CHARS: usize = 400;
 
@@ -69,14 +73,18 @@ pub(super) struct HttpReply {
     pub(super) key: Option<Secret>,
 }
 
-/// Sends `post` and waits for its reply: for `limit`, and no longer than the caller does.
+/// Sends `post` and waits for its reply: for `limit`, and no longer than the caller does. Each piece of a reply that comes
+/// in pieces is reported as a token.
 pub(super) fn send(
     post: Post,
     route: &Route,
     limit: Duration,
     cancellation: &Cancellation,
+    progress: ProgressListener<'_>,
 ) -> Result<HttpReply, DraftFault> {
-    in_thread(route, limit, cancellation, move |agent| exchange(agent, &post))
+    in_thread(route, limit, cancellation, progress, move |agent, sender| {
+        exchange(agent, &post, sender)
+    })
 }
 
 /// Reads what is at an address, within the same bounds.
@@ -88,12 +96,12 @@ pub(super) fn fetch(
     cancellation: &Cancellation,
 ) -> Result<HttpReply, DraftFault> {
     let url = url.to_owned();
-    in_thread(route, limit, cancellation, move |agent| {
+    in_thread(route, limit, cancellation, ProgressListener::default(), move |agent, sender| {
         let mut request = agent.get(&url);
         for (name, value) in &headers {
             request = request.header(*name, value.reveal());
         }
-        read_reply(request.call()?)
+        read_reply(request.call()?, sender)
     })
 }
 
@@ -106,21 +114,24 @@ fn in_thread(
     route: &Route,
     limit: Duration,
     cancellation: &Cancellation,
-    request: impl FnOnce(&ureq::Agent) -> Result<HttpReply, TransportFault> + Send + 'static,
+    progress: ProgressListener<'_>,
+    request: impl FnOnce(&ureq::Agent, &SyncSender<Received>) -> Result<HttpReply, TransportFault>
+    + Send
+    + 'static,
 ) -> Result<HttpReply, DraftFault> {
     let slot = Slot::take()?;
     let deadline = Instant::now() + limit;
     let agent = agent(route, limit)?;
-    let (sender, receiver) = sync_channel(1);
+    let (sender, receiver) = sync_channel(MAX_WAITING_REPORTS);
     let worker = agent.clone();
     let spawned = std::thread::Builder::new().name("recurgent-model".to_owned()).spawn(move || {
         let _slot = slot;
         // The caller may have left.
-        let _ = sender.send(request(&worker));
+        let _ = sender.send(Received::Reply(request(&worker, &sender)));
     });
     spawned
         .map_err(|error| DraftFault::Unavailable(format!("no thread for a request: {error}")))?;
-    let answer = wait(&receiver, deadline, cancellation);
+    let answer = wait(&receiver, deadline, cancellation, progress);
     agent.shutdown();
     match answer {
         Ok(reply) => reply.map_err(|fault| fault.judged(limit)),
@@ -132,6 +143,13 @@ fn in_thread(
     }
 }
 
+/// What the thread of a request sends to its caller.
+enum Received {
+    /// So many pieces of the reply are there.
+    Pieces(u64),
+    Reply(Result<HttpReply, TransportFault>),
+}
+
 /// Why a wait ended without a reply.
 enum NoReply {
     Cancelled,
@@ -140,9 +158,10 @@ enum NoReply {
 }
 
 fn wait(
-    receiver: &Receiver<Result<HttpReply, TransportFault>>,
+    receiver: &Receiver<Received>,
     deadline: Instant,
     cancellation: &Cancellation,
+    progress: ProgressListener<'_>,
 ) -> Result<Result<HttpReply, TransportFault>, NoReply> {
     loop {
         if cancellation.is_cancelled() {
@@ -150,7 +169,8 @@ fn wait(
         }
         let left = deadline.checked_duration_since(Instant::now()).ok_or(NoReply::Late)?;
         match receiver.recv_timeout(left.min(POLL_INTERVAL)) {
-            Ok(answer) => return Ok(answer),
+            Ok(Received::Reply(answer)) => return Ok(answer),
+            Ok(Received::Pieces(tokens)) => progress.report(ModelProgress::Writing { tokens }),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(NoReply::Lost),
         }
@@ -249,21 +269,34 @@ impl From<ureq::Error> for TransportFault {
     }
 }
 
-fn exchange(agent: &ureq::Agent, post: &Post) -> Result<HttpReply, TransportFault> {
+fn exchange(
+    agent: &ureq::Agent,
+    post: &Post,
+    sender: &SyncSender<Received>,
+) -> Result<HttpReply, TransportFault> {
     let mut request = agent.post(&post.url).content_type("application/json");
     for (name, value) in &post.headers {
         request = request.header(*name, value.reveal());
     }
-    read_reply(request.send(post.body.to_string())?)
+    read_reply(request.send(post.body.to_string())?, sender)
 }
 
-fn read_reply(mut response: Response<ureq::Body>) -> Result<HttpReply, TransportFault> {
+fn read_reply(
+    mut response: Response<ureq::Body>,
+    sender: &SyncSender<Received>,
+) -> Result<HttpReply, TransportFault> {
     let mut body = Vec::new();
+    let is_in_pieces = comes_in_pieces(response.headers());
     // One byte more than may be, so that too much is seen.
-    let read = response.body_mut().as_reader().take(MAX_REPLY_BYTES + 1).read_to_end(&mut body);
+    let mut reader = response.body_mut().as_reader().take(MAX_REPLY_BYTES + 1);
+    let read = if is_in_pieces {
+        read_pieces(BufReader::new(reader), &mut body, sender)
+    } else {
+        reader.read_to_end(&mut body).map(drop)
+    };
     match read {
-        Ok(_) if body.len() as u64 > MAX_REPLY_BYTES => Err(TransportFault::TooLong),
-        Ok(_) => Ok(HttpReply {
+        Ok(()) if body.len() as u64 > MAX_REPLY_BYTES => Err(TransportFault::TooLong),
+        Ok(()) => Ok(HttpReply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body,
@@ -273,7 +306,46 @@ fn read_reply(mut response: Response<ureq::Body>) -> Result<HttpReply, Transport
     }
 }
 
+/// Whether a reply is a stream of server-sent events.
+fn comes_in_pieces(headers: &HeaderMap) -> bool {
+    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+/// Reads server-sent events and reports how many there are.
+fn read_pieces(
+    mut reader: impl io::BufRead,
+    body: &mut Vec<u8>,
+    sender: &SyncSender<Received>,
+) -> io::Result<()> {
+    let mut pieces = 0;
+    loop {
+        let start = body.len();
+        if reader.read_until(b'\n', body)? == 0 {
+            return Ok(());
+        }
+        if body.get(start..).is_some_and(|line| line.starts_with(b"data:")) {
+            pieces += 1;
+            // The caller misses a report if it is slow.
+            let _ = sender.try_send(Received::Pieces(pieces));
+        }
+    }
+}
+
 impl HttpReply {
+    /// The reply in one piece, if it came in several.
+    pub(super) fn joined(self, streaming: &Streaming) -> Result<Self, DraftFault> {
+        if !comes_in_pieces(&self.headers) {
+            return Ok(self);
+        }
+        let Some(body) = streaming.joined(&self.text()) else {
+            return Err(DraftFault::Unavailable(
+                "the service's answer ended before it was complete; try again".to_owned(),
+            ));
+        };
+        Ok(Self { body: body.to_string().into_bytes(), ..self })
+    }
+
     /// The JSON of a success, or the fault that anything else is.
     pub(super) fn json(self) -> Result<Value, DraftFault> {
         let status = self.status;

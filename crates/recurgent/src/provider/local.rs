@@ -70,6 +70,22 @@ impl Provider for Local {
         }
     }
 
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        match self.provider() {
+            Ok(provider) => provider.infer(prompt, schema, request),
+            Err(why) => Err(no_model(request, &why)),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
     /// Without a model of this machine there is nothing to compare, and the prompt is not sent.
     fn candidates(&self) -> u32 {
         self.provider().map_or(1, |provider| provider.candidates())

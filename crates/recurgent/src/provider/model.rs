@@ -1,23 +1,29 @@
 //! A model service as a provider.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::program::Checksum;
 use lifecycle::prompt::Prompt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::choose::{ProviderOptions, Service};
 use super::http::{HttpReply, send};
 use super::price::{Prices, Pricing};
 use super::served::ServedModel;
 use super::setting::{ModelName, is_auto};
-use super::wire::{ModelRequest, Shape};
+use super::stream::refuses_streaming;
+use super::wire::{ModelRequest, PayloadKind, Shape};
 use super::{DraftRequest, Provider};
 
 /// The way each model was last asked for JSON, by service and model: a refused way is not tried again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
+/// Most entries of [`SHAPES`].
+const MAX_SHAPES: usize = 1000;
+/// Services and models that refuse to answer in pieces.
+static UNSTREAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Asks a model service for programs.
 #[derive(Debug)]
@@ -64,22 +70,37 @@ impl Model {
     ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
         let asked = format!("{} {} {}", wire.name, self.service.base_url, model_request.model);
+        // What a service refuses of one schema, it may take of another.
+        let asked = match model_request.kind {
+            PayloadKind::Program => asked,
+            PayloadKind::Answer(schema) => format!("{asked} {}", Checksum::of(&schema.to_string())),
+        };
         let deadline = Instant::now() + request.timeout;
         let mut shape = known_shape(&asked);
         let mut is_refused = true;
+        let mut streaming = wire.streaming.as_ref();
+        streaming = streaming.filter(|_| request.progress.listens() && is_streamed(&asked));
         loop {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(request.timeout))?;
-            let mut reply = send(
-                (wire.post)(model_request, shape),
-                &self.service.route,
-                left,
-                request.cancellation,
-            )
-            .map_err(|fault| {
-                let is_late = matches!(fault, DraftFault::TimedOut(_));
-                if is_late { DraftFault::TimedOut(request.timeout) } else { fault }
-            })?;
+            let mut post = (wire.post)(model_request, shape);
+            if let Some(streaming) = streaming {
+                streaming.ask(&mut post.body);
+            }
+            let mut reply =
+                send(post, &self.service.route, left, request.cancellation, request.progress)
+                    .map_err(|fault| {
+                        let is_late = matches!(fault, DraftFault::TimedOut(_));
+                        if is_late { DraftFault::TimedOut(request.timeout) } else { fault }
+                    })?;
+            if let Some(asked_streaming) = streaming {
+                if refuses_streaming(reply.status, &reply.text()) {
+                    streaming = None;
+                    remember_unstreamed(asked.clone());
+                    continue;
+                }
+                reply = reply.joined(asked_streaming)?;
+            }
             let refuses = (wire.refuses_shape)(reply.status, &reply.text());
             match wire.next_shape(shape) {
                 Some(other) if refuses || (wire.may_refuse_shape)(reply.status) => {
@@ -97,7 +118,12 @@ impl Model {
         }
     }
 
-    fn ask(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+    fn ask(
+        &self,
+        prompt: &Prompt,
+        kind: PayloadKind<'_>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
         let model = self.model_for(request)?;
         model.parse::<ModelName>().map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
         if self.service.key.is_none()
@@ -122,10 +148,11 @@ impl Model {
             } else {
                 self.temperature
             },
+            kind,
         };
         let body = self.converse(&model_request, request)?.json()?;
         let usage = self.usage(model, &body);
-        match (self.service.wire.payload)(&body) {
+        match (self.service.wire.payload)(&body, kind) {
             Ok(payload) => Ok(Draft { payload, usage }),
             Err(fault) => Err(DraftFault::Charged(Box::new(fault), usage)),
         }
@@ -139,7 +166,21 @@ impl Model {
 
 impl Provider for Model {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        self.ask(prompt, request)
+        self.ask(prompt, PayloadKind::Program, request)
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        let any = json!({});
+        self.ask(prompt, PayloadKind::Answer(schema.unwrap_or(&any)), request)
+    }
+
+    fn is_local(&self) -> bool {
+        self.service.base_url.is_this_machine()
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -168,8 +209,19 @@ fn known_shape(asked: &str) -> Shape {
     shapes.get(asked).copied().unwrap_or_default()
 }
 
+fn is_streamed(asked: &str) -> bool {
+    !UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner).contains(asked)
+}
+
+fn remember_unstreamed(asked: String) {
+    UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner).insert(asked);
+}
+
 fn remember_shape(asked: String, shape: Shape) {
     let mut shapes = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if shapes.len() >= MAX_SHAPES {
+        shapes.clear(); // they are found again
+    }
     if shape == Shape::default() {
         shapes.remove(&asked);
     } else {

@@ -4,54 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lifecycle::draft::{Nanodollars, Usage};
-use serde::{Deserialize, Serialize};
+pub use lifecycle::spending::{Price, Pricing};
 
 use super::ProviderFault;
-
-/// What a token costs that a service writes to its cache, by the price of one sent. Only Anthropic counts them; it
-/// charges this much for a cache of five minutes, which is the one that is requested.
-const CACHE_WRITE_RATE: f64 = 1.25;
-
-/// Dollars per million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// Sent.
-    pub input: f64,
-    /// Received.
-    pub output: f64,
-    /// Sent and served from the service's cache; as `input` unless it is set.
-    pub cached: Option<f64>,
-}
-
-impl Price {
-    /// What the tokens of some model calls cost.
-    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-    pub fn of(&self, usage: &Usage) -> Nanodollars {
-        let cached = usage.cached_tokens.min(usage.input_tokens);
-        let written = usage.cache_written_tokens.min(usage.input_tokens - cached);
-        let plain = usage.input_tokens - cached - written;
-        let dollars = plain as f64 * self.input
-            + written as f64 * self.input * CACHE_WRITE_RATE
-            + cached as f64 * self.cached.unwrap_or(self.input)
-            + usage.output_tokens as f64 * self.output;
-        Nanodollars::from_usd(dollars / 1e6)
-    }
-}
-
-/// What a provider's tokens cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pricing {
-    /// Nothing: no service is asked.
-    #[default]
-    Free,
-    /// So much.
-    Known(Price),
-    /// No price is configured for this model.
-    Unknown,
-}
 
 /// Prices by model name; a name stands for every model whose name begins with it, the longest wins.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +16,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// `any` holds for every model no table names.
+    /// `any` applies to every model that no table names.
     pub fn new(any: Option<Price>) -> Self {
         Self { any, by_model: BTreeMap::new() }
     }
@@ -96,6 +51,8 @@ impl Prices {
 
 #[cfg(test)]
 mod tests {
+    use lifecycle::draft::Usage;
+
     use super::*;
 
     #[test]
@@ -118,7 +75,7 @@ mod tests {
         let writing = Usage { cache_written_tokens: 200, ..usage };
         let price = prices.of("gpt-4.1").unwrap();
         assert_eq!(price.of(&writing).0, 400 * 2000 + 200 * 2500 + 400 * 500 + 100 * 8000);
-        // A service that says more than it was sent is believed only so far.
+        // No more tokens can be written to a cache than were sent.
         let boast = Usage { cache_written_tokens: 9000, ..usage };
         assert_eq!(price.of(&boast).0, 600 * 2500 + 400 * 500 + 100 * 8000);
         std::fs::write(&path, "[gpt]\ninput = -2.0\noutput = 8.0\n").unwrap();

@@ -1,8 +1,9 @@
 //! Recordings: the answers of a model, kept so that they can be replayed offline.
 //!
 //! A recording is a text file of JSON lines. The first is `{"recording":2,"model":…}`; then one line per
-//! model call, in order: `key` (`role.method`), `prompt` (a digest of the stable part, and the part that
-//! describes this call, without secrets), its result (`payload` or `fault`), and `usage`.
+//! model call, in order: `key` (`role.method`; `infer:role.method` for a question of its program), `prompt` (a digest of the stable part, and the part that
+//! describes this call, without secrets), its result (`payload` or `fault`), and `usage`. Between them are the
+//! definitions of outside tools, and their calls (see [`crate::toolbox`]).
 //!
 //! A replay answers each key's requests in the order they were recorded. It opens no connection, and it
 //! fails loudly when it is asked for more, or for something else than was recorded.
@@ -27,6 +28,7 @@ use serde_json::Value;
 use super::price::Pricing;
 use super::{DraftRequest, Provider, ProviderFault};
 use crate::regular_file::read_regular;
+use crate::toolbox::{RecordedToolLine, RecordedTools};
 use difference::{difference, masked};
 use fault::RecordedFault;
 
@@ -105,7 +107,7 @@ fn clean(prompt: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: Arc<dyn Provider>,
-    file: Mutex<File>,
+    file: Arc<Mutex<File>>,
 }
 
 impl Recorder {
@@ -132,7 +134,12 @@ impl Recorder {
         let mut file = file.map_err(fault)?;
         let line = serde_json::to_string(&header).map_err(|error| fault(error.into()))?;
         writeln!(file, "{line}").map_err(fault)?;
-        Ok(Self { inner, file: Mutex::new(file) })
+        Ok(Self { inner, file: Arc::new(Mutex::new(file)) })
+    }
+
+    /// The file, for the calls of outside tools.
+    pub(crate) fn file(&self) -> Arc<Mutex<File>> {
+        Arc::clone(&self.file)
     }
 
     fn write(&self, reply: &RecordedReply) -> Result<(), DraftFault> {
@@ -149,11 +156,11 @@ impl Recorder {
     fn recorded(
         &self,
         prompt: &Prompt,
-        request: &DraftRequest<'_>,
+        key: String,
         result: Result<Draft, DraftFault>,
     ) -> Result<Draft, DraftFault> {
         let blank = RecordedReply {
-            key: request.key(),
+            key,
             prompt: Some(Asked::of(prompt)),
             payload: None,
             fault: None,
@@ -178,7 +185,20 @@ impl Recorder {
 
 impl Provider for Recorder {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        self.recorded(prompt, request, self.inner.draft(prompt, request))
+        self.recorded(prompt, request.key(), self.inner.draft(prompt, request))
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.recorded(prompt, request.infer_key(), self.inner.infer(prompt, schema, request))
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
     }
 
     fn drafts(
@@ -188,7 +208,7 @@ impl Provider for Recorder {
         count: usize,
     ) -> Vec<Result<Draft, DraftFault>> {
         let replies = self.inner.drafts(prompt, request, count);
-        replies.into_iter().map(|reply| self.recorded(prompt, request, reply)).collect()
+        replies.into_iter().map(|reply| self.recorded(prompt, request.key(), reply)).collect()
     }
 
     fn candidates(&self) -> u32 {
@@ -222,6 +242,7 @@ pub struct Replay {
     name: String,
     header: Header,
     replies: Mutex<BTreeMap<String, VecDeque<RecordedReply>>>,
+    tools: Arc<RecordedTools>,
 }
 
 impl Replay {
@@ -258,7 +279,12 @@ impl Replay {
             ));
         }
         let mut replies: BTreeMap<String, VecDeque<RecordedReply>> = BTreeMap::new();
+        let mut tools = RecordedTools::default();
         for (index, line) in lines {
+            if let Ok(line) = serde_json::from_str::<RecordedToolLine>(line) {
+                tools.add(line);
+                continue;
+            }
             let reply: RecordedReply =
                 serde_json::from_str(line).map_err(|error| fault(index + 1, error.to_string()))?;
             if reply.payload.is_some() == reply.fault.is_some() {
@@ -266,7 +292,8 @@ impl Replay {
             }
             replies.entry(reply.key.clone()).or_default().push_back(reply);
         }
-        Ok(Self { name: name.to_owned(), header, replies: Mutex::new(replies) })
+        let (name, tools) = (name.to_owned(), Arc::new(tools));
+        Ok(Self { name, header, replies: Mutex::new(replies), tools })
     }
 
     fn exhausted(&self, key: &str) -> DraftFault {
@@ -277,6 +304,22 @@ impl Replay {
             self.name,
             if left.is_empty() { "none".to_owned() } else { left.join(", ") }
         ))
+    }
+
+    /// The next reply of a key, if it was recorded for this prompt.
+    fn replayed(&self, prompt: &Prompt, key: &str) -> Result<Draft, DraftFault> {
+        let next = {
+            let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+            replies.get_mut(key).and_then(VecDeque::pop_front)
+        };
+        let reply = next.ok_or_else(|| self.exhausted(key))?;
+        self.compare(&reply, prompt)?;
+        let usage = reply.usage;
+        match (reply.payload, reply.fault) {
+            (Some(payload), _) => Ok(Draft { payload, usage }),
+            (None, Some(fault)) => Err(fault.into_fault(usage)),
+            (None, None) => Err(self.exhausted(key)),
+        }
     }
 
     /// Whether this is what was asked when the reply was recorded.
@@ -298,19 +341,20 @@ impl Replay {
 
 impl Provider for Replay {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let key = request.key();
-        let next = {
-            let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-            replies.get_mut(&key).and_then(VecDeque::pop_front)
-        };
-        let reply = next.ok_or_else(|| self.exhausted(&key))?;
-        self.compare(&reply, prompt)?;
-        let usage = reply.usage;
-        match (reply.payload, reply.fault) {
-            (Some(payload), _) => Ok(Draft { payload, usage }),
-            (None, Some(fault)) => Err(fault.into_fault(usage)),
-            (None, None) => Err(self.exhausted(&key)),
-        }
+        self.replayed(prompt, &request.key())
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        _schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.replayed(prompt, &request.infer_key())
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 
     fn candidates(&self) -> u32 {
@@ -339,6 +383,11 @@ impl Provider for Replay {
     fn unused(&self) -> Vec<(String, usize)> {
         let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         let left = replies.iter().filter(|(_, replies)| !replies.is_empty());
-        left.map(|(key, replies)| (key.clone(), replies.len())).collect()
+        let left = left.map(|(key, replies)| (key.clone(), replies.len()));
+        left.chain(self.tools.unused()).collect()
+    }
+
+    fn recorded_tools(&self) -> Option<Arc<RecordedTools>> {
+        Some(Arc::clone(&self.tools))
     }
 }

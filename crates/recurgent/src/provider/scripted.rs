@@ -2,7 +2,8 @@
 //!
 //! A script is a JSON or YAML object: each key is `role.method` (split at the last dot), each value an
 //! ordered list of payloads. The last payload of a list repeats. Scripts made in code may also have keys
-//! `method`, for any role, and `*`, for anything else.
+//! `method`, for any role, and `*`, for anything else. Answers to questions of a program about data have the key
+//! `infer:role.method`, or `infer`, for any program.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +18,8 @@ use crate::regular_file::read_regular;
 
 /// The key of answers to anything no other key covers.
 const ANYTHING: &str = "*";
+/// The key of answers to questions of any program.
+const INFER: &str = "infer";
 /// Longest list of keys shown when one is missing.
 const SHOWN_KEYS: usize = 8;
 
@@ -135,7 +138,8 @@ impl Scripted {
     /// The next answer: of the nearest key there is.
     fn next(&self, key: &str, method: &str) -> Result<Line, DraftFault> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        for nearest in [key, method, ANYTHING] {
+        let anything = if method == INFER { INFER } else { ANYTHING };
+        for nearest in [key, method, anything] {
             if let Some(line) = plan.get_mut(nearest).and_then(Answers::next) {
                 return Ok(line);
             }
@@ -148,13 +152,33 @@ impl Scripted {
     }
 }
 
-impl Provider for Scripted {
-    fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let key = request.key();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
-        match self.next(&key, request.method.as_str())? {
+impl Scripted {
+    fn answer(&self, key: String, fallback: &str) -> Result<Draft, DraftFault> {
+        let line = self.next(&key, fallback);
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        match line? {
             Line::Payload(payload) => Ok(Draft { payload, usage: Usage::default() }),
             Line::Fault(fault) => Err(fault),
         }
+    }
+}
+
+impl Provider for Scripted {
+    fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        self.answer(request.key(), request.method.as_str())
+    }
+
+    /// The payload is `{"answer": …}`, or `{"answers": [{"item": 1, "answer": …}, …]}` for a list of items.
+    fn infer(
+        &self,
+        _prompt: &Prompt,
+        _schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.answer(request.infer_key(), INFER)
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }

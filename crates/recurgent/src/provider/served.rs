@@ -1,4 +1,4 @@
-//! Which model a server of one's own serves: it is asked, when no model is named.
+//! The model that a server on the user's own machines has: if no model is named, the server is asked for its list.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -8,27 +8,38 @@ mod responses;
 use std::collections::BTreeSet;
 
 use lifecycle::draft::{DraftFault, Usage, salvage};
+use lifecycle::inference::read_reply;
+use lifecycle::prompt::{payload_schema, strict_payload_schema};
 use serde_json::Value;
 
 pub(super) use chat::COMPATIBLE;
-pub(super) use responses::OPENAI;
 
 use super::embedded;
 use super::http::Post;
 use super::secret::Secret;
 use super::setting::EMBEDDED;
+use super::stream::Streaming;
 
 /// What the program is called where a service wants a name for it.
 const PROGRAM: &str = "write_program";
 /// What that is, in words.
 const PROGRAM_HELP: &str = "Return the program that answers the call, and the packages it needs.";
+/// The same of the answer to a question about data.
+const ANSWER: &str = "answer_question";
+/// What that is, in words.
+const ANSWER_HELP: &str = "Return the answer to the question about the data.";
 /// Characters of an unreadable answer that are shown.
 const SHOWN_CHARS: usize = 160;
 
 /// The model services, in the order of help texts. Where a key alone chooses the service, the first that uses the key
 /// is chosen.
-pub(super) static WIRES: &[&Wire] =
-    &[&messages::ANTHROPIC, &OPENAI, &chat::OPENAI_CHAT, &gemini::GEMINI, &chat::COMPATIBLE];
+pub(super) static WIRES: &[&Wire] = &[
+    &messages::ANTHROPIC,
+    &responses::OPENAI,
+    &chat::OPENAI_CHAT,
+    &gemini::GEMINI,
+    &chat::COMPATIBLE,
+];
 
 /// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
 /// of this type and a line in `WIRES`.
@@ -42,6 +53,8 @@ pub struct Wire {
     pub base_url: &'static str,
     /// The environment variable by which other tools name its address, and the path they add to it.
     pub(super) address_variable: Option<(&'static str, &'static str)>,
+    /// The wire of a server at another address that this variable names; `None`: this one.
+    pub(super) elsewhere: Option<&'static Self>,
     /// The model that is asked when none is named.
     pub default_model: &'static str,
     /// Whether the server is asked for the model when none is named.
@@ -60,8 +73,10 @@ pub struct Wire {
     pub(super) refuses_shape: fn(u16, &str) -> bool,
     /// Whether a reply with this status may do so without saying it: worth asking in another way once, and no proof.
     pub(super) may_refuse_shape: fn(u16) -> bool,
+    /// How an answer is asked for in pieces; `None`: it comes in one.
+    pub(super) streaming: Option<Streaming>,
     /// The payload in a successful reply.
-    pub(super) payload: fn(&Value) -> Result<Value, DraftFault>,
+    pub(super) payload: fn(&Value, PayloadKind<'_>) -> Result<Value, DraftFault>,
     /// The tokens a reply reports.
     pub(super) usage: fn(&Value) -> Usage,
 }
@@ -141,6 +156,13 @@ pub(crate) fn address_variables() -> impl Iterator<Item = &'static str> {
     names.into_iter()
 }
 
+/// The key that belongs to an address of the environment: that of the first service that uses both.
+pub(super) fn key_beside(address_variable: &str) -> Option<&'static str> {
+    let names =
+        |wire: &&&Wire| wire.address_variable.is_some_and(|(name, _)| name == address_variable);
+    WIRES.iter().find(names)?.key_variable
+}
+
 /// The variables of keys, for messages.
 pub(crate) fn key_variables_help() -> String {
     let mut names: Vec<&str> = key_variables().collect();
@@ -172,6 +194,50 @@ pub(super) struct ModelRequest<'a> {
     pub(super) user: &'a str,
     pub(super) max_output_tokens: u32,
     pub(super) temperature: Option<f64>,
+    pub(super) kind: PayloadKind<'a>,
+}
+
+/// What the payload of an answer is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PayloadKind<'a> {
+    /// A program.
+    Program,
+    /// The answer to a question about data, with its schema.
+    Answer(&'a Value),
+}
+
+impl PayloadKind<'_> {
+    /// What it is called where a service wants a name for it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Program => PROGRAM,
+            Self::Answer(_) => ANSWER,
+        }
+    }
+
+    /// What that is, in words.
+    fn help(self) -> &'static str {
+        match self {
+            Self::Program => PROGRAM_HELP,
+            Self::Answer(_) => ANSWER_HELP,
+        }
+    }
+
+    /// Its schema.
+    fn schema(self) -> Value {
+        match self {
+            Self::Program => payload_schema(),
+            Self::Answer(schema) => schema.clone(),
+        }
+    }
+
+    /// Its schema where every field must be required, and whether it is one: a program may ask for any answer.
+    fn strict_schema(self) -> (Value, bool) {
+        match self {
+            Self::Program => (strict_payload_schema(), true),
+            Self::Answer(schema) => (schema.clone(), false),
+        }
+    }
 }
 
 impl Wire {
@@ -183,7 +249,10 @@ impl Wire {
 }
 
 /// The payload in a text a model wrote.
-fn salvaged(text: &str) -> Result<Value, DraftFault> {
+fn salvaged(text: &str, kind: PayloadKind<'_>) -> Result<Value, DraftFault> {
+    if matches!(kind, PayloadKind::Answer(_)) {
+        return read_reply(text, true);
+    }
     salvage(text).ok_or_else(|| {
         let start: String = text.trim().chars().take(SHOWN_CHARS).collect();
         DraftFault::Malformed(format!(

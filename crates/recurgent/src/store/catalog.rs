@@ -1,16 +1,14 @@
 //! What a store lists: programs, their versions, changes of standing, sessions.
 
-use lifecycle::admission::Case;
+use lifecycle::admission::{Applicant, Case};
 use lifecycle::agreement::Agreement;
 use lifecycle::artifact::{Artifact, Author, Trigger};
 use lifecycle::program::Checksum;
 use lifecycle::request::{Method, Role};
 use lifecycle::standing::{Decision, StateKeys};
 
+pub use lifecycle::retention::MAX_DECISIONS;
 pub use lifecycle::version_policy::Verdict;
-
-/// Decisions kept of one artifact; the oldest go first.
-pub const MAX_DECISIONS: usize = 50;
 
 /// What is stored under one key, in brief.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +65,14 @@ pub struct StoredVersion {
     pub admitted_at: String,
     /// The recorded call it did not reproduce: why it is still a candidate.
     pub failing_case: Option<Case>,
+}
+
+impl StoredVersion {
+    /// What its admission and its trial depend on.
+    pub(crate) fn as_applicant(&self) -> Applicant {
+        let reusable = self.artifact.cacheability.cacheable();
+        Applicant { reusable, pure: self.pure, trigger: self.trigger }
+    }
 }
 
 /// A change of standing.

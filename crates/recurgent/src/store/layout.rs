@@ -1,8 +1,8 @@
 //! A bundle as files: `registry.json`, `patterns.json`, `artifacts/<role>/<method>.json` and
 //! `sessions/<session>/<role>.json`.
 //!
-//! What is written is canonical (sorted, indented, without times of the export), so that the same store gives the
-//! same bytes. What is read may come from elsewhere: names inside the files count, paths do not, and a bad entry does
+//! The written files are canonical (sorted, indented, without times of the export), so that the same store gives the
+//! same bytes. Files that are read may come from elsewhere: names inside the files count, paths do not, and a bad entry does
 //! not refuse its neighbours. `reference` reads the older Ruby runtime's form of the same files.
 
 mod reference;
@@ -98,7 +98,7 @@ pub fn write(bundle: &Bundle, directory: &Path) -> Result<usize, LayoutFault> {
         fs::rename(&partial, directory).map(|()| count).map_err(about(directory))
     });
     if written.is_err() {
-        // What is left of it is of no use; the fault is what counts.
+        // An unfinished export is of no use. If it cannot be removed, the first fault is still the one to report.
         let _ = fs::remove_dir_all(&partial);
     }
     written

@@ -14,6 +14,7 @@ mod read;
 mod transfer;
 mod write;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -231,6 +232,12 @@ impl CallStore for SqliteStore {
         // Asked for by a running program, often many times: its call has already checked that the file is in place.
         let connections = self.connections();
         let query = |connection: &Connection| read::content(connection, reference, kept_since);
+        connections.read(query).or_else(|_| self.read(query))
+    }
+
+    fn answers(&self, keys: &[Checksum]) -> Result<BTreeMap<Checksum, Value>, StoreFault> {
+        let connections = self.connections();
+        let query = |connection: &Connection| read::answers(connection, keys);
         connections.read(query).or_else(|_| self.read(query))
     }
 }
@@ -496,6 +503,35 @@ mod tests {
     /// A subquery that was itself limited, or a table that never holds more than `MAX_CONTENTS`.
     fn is_of_few(step: &str) -> bool {
         step.starts_with("SCAN (subquery") || ["SCAN CONSTANT ROW", "SCAN contents"].contains(&step)
+    }
+
+    /// A statement of a call that is in no list would not be looked at.
+    #[test]
+    fn every_statement_of_a_call_is_in_one_list() {
+        let read = [read::SEEKS.len(), read::BOUNDED_SCANS.len(), read::MAINTENANCE.len()];
+        let write = [write::SEEKS.len(), write::BOUNDED_SCANS.len(), write::MAINTENANCE.len()];
+        let admin = [version_admin::SEEKS.len(), version_admin::BOUNDED_SCANS.len()];
+        for (file, source, listed) in [
+            ("read.rs", include_str!("sqlite/read.rs"), read.iter().sum()),
+            ("write.rs", include_str!("sqlite/write.rs"), write.iter().sum()),
+            ("versions.rs", include_str!("sqlite/versions.rs"), versions::SEEKS.len()),
+            (
+                "version_admin.rs",
+                include_str!("sqlite/versions/version_admin.rs"),
+                admin.iter().sum(),
+            ),
+            (
+                "people.rs",
+                include_str!("sqlite/versions/people.rs"),
+                people::SEEKS.len() + people::BOUNDED_SCANS.len(),
+            ),
+            ("pattern.rs", include_str!("sqlite/pattern.rs"), pattern::SEEKS.len()),
+        ] {
+            let declared = source
+                .lines()
+                .filter(|line| line.starts_with("const ") && line.contains(": &str ="));
+            assert_eq!(declared.count(), listed, "sqlite/{file}: statements and listed statements");
+        }
     }
 
     /// Compiling a statement costs ten times what running it does.

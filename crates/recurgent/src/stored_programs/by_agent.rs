@@ -123,7 +123,8 @@ impl Agent {
 
     /// Runs the examples and the recorded calls of a method on its running program.
     pub fn test(&self, method: &str) -> Result<Vec<TestedCall>, ProgramFault> {
-        self.runtime().programs().test(&self.key(method)?)
+        let contract = self.as_tool().contract;
+        self.runtime().programs().test_under(&self.key(method)?, contract.as_ref())
     }
 
     /// What the programs of its methods are stored under.

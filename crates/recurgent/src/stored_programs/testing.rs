@@ -2,8 +2,10 @@
 
 use lifecycle::admission::{Inputs, Observed};
 use lifecycle::artifact::{Artifact, ArtifactKey};
+use lifecycle::contract::Contract;
 use lifecycle::example::{Example, ExpectedResult};
 use lifecycle::execution::ReportEnding;
+use lifecycle::outcome::FailureKind;
 use serde_json::{Value, json};
 
 use super::{ProgramFault, StoredPrograms, not_stored};
@@ -44,10 +46,20 @@ impl TestedCall {
 }
 
 impl StoredPrograms<'_> {
-    /// Runs the examples and the recorded calls on the version that runs.
+    /// Runs the examples and the recorded calls on the version that runs. Examples are those that people taught, those of
+    /// the files of `tools_dir`, and those of the tool's contract.
     pub fn test(&self, key: &ArtifactKey) -> Result<Vec<TestedCall>, ProgramFault> {
+        self.test_under(key, None)
+    }
+
+    /// The same, with the examples of this contract too.
+    pub(super) fn test_under(
+        self,
+        key: &ArtifactKey,
+        contract: Option<&Contract>,
+    ) -> Result<Vec<TestedCall>, ProgramFault> {
         let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
-        self.tested(key, &artifact, pure)
+        self.tested(key, &artifact, pure, contract)
     }
 
     /// Runs a taught example on the version that runs. If it misses the example, the calls recorded of it no longer bind
@@ -65,14 +77,14 @@ impl StoredPrograms<'_> {
         Ok(tested)
     }
 
-    /// Whether a program misses an example that people taught.
+    /// Whether a program misses an example.
     pub(super) fn misses_example(
         self,
         key: &ArtifactKey,
         artifact: &Artifact,
         pure: bool,
     ) -> Result<bool, ProgramFault> {
-        for example in self.runtime.store().examples(&key.role, &key.method)? {
+        for example in self.runtime.examples_for(key, None)? {
             if self.tested_example(key, artifact, pure, example)?.passed == Some(false) {
                 return Ok(true);
             }
@@ -86,11 +98,12 @@ impl StoredPrograms<'_> {
         key: &ArtifactKey,
         artifact: &Artifact,
         pure: bool,
+        contract: Option<&Contract>,
     ) -> Result<Vec<TestedCall>, ProgramFault> {
         let store = self.runtime.store();
         let runner = self.runtime.trials().runner();
         let mut tested = Vec::new();
-        for example in store.examples(&key.role, &key.method)? {
+        for example in self.runtime.examples_for(key, contract)? {
             tested.push(self.tested_example(key, artifact, pure, example)?);
         }
         for case in store.corpus(key)? {
@@ -135,19 +148,22 @@ struct TestRun {
 
 impl TestRun {
     fn to_json(&self) -> Value {
+        let failed = FailureKind::Execution.code();
         match &self.ending {
             ReportEnding::Value(value) => json!({ "value": value }),
             ReportEnding::Reported { reported, .. } => json!({"error_type": reported.code}),
             ReportEnding::Raised { message, .. } => {
-                json!({"error_type": "execution", "message": message})
+                json!({"error_type": failed, "message": message})
             }
             ReportEnding::Malformed(fault) => {
-                json!({"error_type": "execution", "message": fault.message})
+                json!({"error_type": failed, "message": fault.message})
             }
             ReportEnding::Unserializable { message, .. } | ReportEnding::Limited(_, message) => {
-                json!({"error_type": "execution", "message": message})
+                json!({"error_type": failed, "message": message})
             }
-            ReportEnding::Exited { .. } => json!({"error_type": "execution"}),
+            ReportEnding::Looked(_) | ReportEnding::Exited { .. } => {
+                json!({"error_type": failed})
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use lifecycle::context::{ContextChanges, VIEWS};
 use lifecycle::dialect::{Position, SyntaxFault};
 use lifecycle::execution::{ExceptionFacts, ExceptionLink, LinkKind, ReportEnding, ResultFrom};
 use lifecycle::outcome::{Limit, Reported};
+use lifecycle::provenance::FailedContact;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -33,6 +34,8 @@ const OBJECT_VALUES: usize = 7;
 const MAX_CLASSES: usize = 16;
 /// Exceptions kept behind an exception.
 const MAX_CAUSES: usize = 16;
+/// Failed contacts kept of a run.
+const MAX_FAILED_CONTACTS: usize = 16;
 /// Characters kept of each fact about an exception.
 const MAX_FACT_CHARS: usize = 300;
 
@@ -73,6 +76,8 @@ pub(super) enum Frame {
         changes: ContextChanges,
         /// How it gave its result.
         result_from: ResultFrom,
+        /// Its contacts with services that failed.
+        failed_contacts: Vec<FailedContact>,
     },
     /// The worker refused the `execute` it was sent.
     Refused(String),
@@ -127,9 +132,15 @@ struct ReceivedFrame<'a> {
     entries: Option<Map<String, Value>>,
     #[serde(rename = "ref")]
     reference: Option<String>,
+    words: Option<String>,
     /// A number in an ask, a word in a `done`.
     limit: Option<Value>,
     before: Option<String>,
+    instruction: Option<String>,
+    why: Option<String>,
+    data: Option<Value>,
+    each: Option<Vec<Value>>,
+    schema: Option<Value>,
     #[serde(borrow)]
     status: Option<Cow<'a, str>>,
     value: Option<Value>,
@@ -152,6 +163,27 @@ struct ReceivedFrame<'a> {
     /// Where a value cannot cross, or the file of an operating system error.
     path: Option<String>,
     exit: Option<Value>,
+    failed_contacts: Option<Vec<ReceivedContact>>,
+}
+
+/// A contact with a service that failed.
+#[derive(Deserialize)]
+struct ReceivedContact {
+    place: String,
+    class_chain: Option<Vec<String>>,
+    errno: Option<String>,
+    http_status: Option<u16>,
+}
+
+impl ReceivedContact {
+    fn contact(self) -> FailedContact {
+        let exception = ExceptionLink {
+            class_chain: bounded_chain(self.class_chain),
+            errno: self.errno.map(bounded),
+            ..ExceptionLink::default()
+        };
+        FailedContact { place: bounded(self.place), exception, http_status: self.http_status }
+    }
 }
 
 #[derive(Deserialize)]
@@ -220,13 +252,36 @@ impl ReceivedFrame<'_> {
             "runtime_context" => Ask::RuntimeContext { agent: need(self.agent, "agent")? },
             "attach" => Ask::Attach { name: need(self.name, "name")? },
             "content" => Ask::Content { reference: need(self.reference, "ref")? },
+            "infer" => Ask::Infer {
+                instruction: need(self.instruction, "instruction")?,
+                data: self.data.unwrap_or_default(),
+                each: self.each,
+                schema: self.schema.unwrap_or_default(),
+            },
+            "look" => Ask::Look {
+                value: self.value.unwrap_or_default(),
+                why: self.why.unwrap_or_default(),
+            },
             "tools" => Ask::Tools,
+            "search_tools" => Ask::SearchTools { words: need(self.words, "words")? },
             "history" => Ask::History { limit: count(self.limit.as_ref())?, before: self.before },
             _ => return Err(FrameFault::Unknown { field: "kind" }),
         })
     }
 
-    fn done(self) -> Result<Frame, FrameFault> {
+    fn done(mut self) -> Result<Frame, FrameFault> {
+        let contacts = self.failed_contacts.take().unwrap_or_default().into_iter();
+        let contacts = contacts.take(MAX_FAILED_CONTACTS).map(ReceivedContact::contact).collect();
+        let frame = self.ended()?;
+        Ok(match frame {
+            Frame::Done { ending, changes, result_from, .. } => {
+                Frame::Done { ending, changes, result_from, failed_contacts: contacts }
+            }
+            other @ (Frame::Ask { .. } | Frame::Refused(_)) => other,
+        })
+    }
+
+    fn ended(self) -> Result<Frame, FrameFault> {
         let ending = match need(self.status.as_deref(), "status")? {
             "ok" => ReportEnding::Value(self.value.unwrap_or_default()),
             "outcome" => need(self.outcome, "outcome")?.ending()?,
@@ -246,7 +301,7 @@ impl ReceivedFrame<'_> {
             Some(Some(given)) => given,
             None => ResultFrom::default(),
         };
-        Ok(Frame::Done { ending, changes, result_from })
+        Ok(Frame::Done { ending, changes, result_from, failed_contacts: Vec::new() })
     }
 
     /// The frame of a program that raised an exception.
@@ -269,7 +324,7 @@ impl ReceivedFrame<'_> {
         };
         let ending = ReportEnding::Raised { class, message, location, facts: Box::new(facts) };
         let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
-        Ok(Frame::Done { ending, changes, result_from })
+        Ok(Frame::Done { ending, changes, result_from, failed_contacts: Vec::new() })
     }
 
     /// The frame of a program that failed; its memory changes do not count.
@@ -297,7 +352,7 @@ impl ReceivedFrame<'_> {
             _ => return Err(FrameFault::Unknown { field: "error_type" }),
         };
         let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
-        Ok(Frame::Done { ending, changes, result_from })
+        Ok(Frame::Done { ending, changes, result_from, failed_contacts: Vec::new() })
     }
 }
 

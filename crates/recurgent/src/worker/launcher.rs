@@ -75,21 +75,20 @@ impl Launcher {
         let mut read = interpreter.roots.clone();
         read.extend(key.environment.iter().map(|environment| environment.root.clone()));
         let names = key.grants.names();
-        let Grants { network, read: granted, mut write, workspace, workspace_write, .. } =
-            key.grants.clone();
+        let Grants { network, read: granted, write, workspace, .. } = key.grants.clone();
         let local_sockets = granted.is_empty() && write.is_empty() && workspace.is_none();
+        let granted_paths = granted.iter().chain(&write).chain(&workspace).cloned().collect();
         read.extend(granted);
-        match &workspace {
-            Some(workspace) if workspace_write => write.push(workspace.clone()),
-            Some(workspace) => read.push(workspace.clone()),
-            None => {}
-        }
+        // A workspace is never written itself: what programs change is in a version of their own.
+        read.extend(workspace.clone().filter(|_| key.workspace_version.is_none()));
         let access = SandboxAccess {
             read,
             write,
+            granted: granted_paths,
             network,
             local_sockets,
             workspace,
+            workspace_version: key.workspace_version.clone(),
             names,
             starts: if in_use.is_some() { Starts::Packages } else { Starts::Harness },
         };

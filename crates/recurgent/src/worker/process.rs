@@ -262,6 +262,11 @@ impl Process {
         }
     }
 
+    /// Whether its program left files in its scratch space, which an idle worker would keep.
+    pub(super) fn has_files(&self) -> bool {
+        self.worker_resources.has_files(self.pid)
+    }
+
     /// Kills the process and returns whether its number still belongs to it. After its zygote died, another
     /// process waited for it, and its number and process group may have been reused.
     fn kill_leader(&self) -> bool {

@@ -25,11 +25,13 @@ mod tier;
 mod user;
 mod view;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::process::Pid;
 
@@ -49,6 +51,8 @@ pub(crate) use zygote_sandbox::{WorkerResources, ZygoteSandbox};
 
 /// Prefix of the name of a scratch directory; its host's process number follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
+/// Directories of which is remembered whether a layer can be mounted over them.
+const MAX_LAYERED: usize = 64;
 
 /// What a zygote and its workers may read, write, connect to and start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,15 +61,28 @@ pub(crate) struct SandboxAccess {
     pub(crate) read: Vec<PathBuf>,
     /// Writable, granted by the caller.
     pub(crate) write: Vec<PathBuf>,
+    /// Of these paths, those that the caller granted: what only a supplementary group may read in them is hidden.
+    pub(crate) granted: Vec<PathBuf>,
     /// Which hosts may be connected to.
     pub(crate) network: Network,
     /// Whether Unix sockets may be created: no visible directory can hold one of another process.
     pub(crate) local_sockets: bool,
     /// The directory workers run in, instead of their scratch directory.
     pub(crate) workspace: Option<PathBuf>,
+    /// The version of the workspace that they may change.
+    pub(crate) workspace_version: Option<VersionMount>,
     /// Links in the scratch directory.
     pub(crate) names: Vec<GrantedName>,
     pub(crate) starts: Starts,
+}
+
+/// What programs see in place of a workspace, and may change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VersionMount {
+    /// The workspace, or a copy of it.
+    pub(crate) source: PathBuf,
+    /// Whether what they write goes to a layer above, in memory. Otherwise it goes to the source.
+    pub(crate) is_layer: bool,
 }
 
 /// Which code a process inside runs first.
@@ -76,6 +93,8 @@ pub(crate) enum Starts {
     /// Code of packages.
     #[default]
     Packages,
+    /// A program that was configured; it is the first process.
+    Program,
     /// Code it wrote itself, as builds do.
     WrittenFiles,
 }
@@ -88,6 +107,8 @@ pub(crate) struct Sandbox {
     limits: WorkerLimits,
     wanted: Layers,
     reached: OnceLock<Reached>,
+    /// Whether the kernel mounts a layer over these directories.
+    layered: Mutex<BTreeMap<PathBuf, bool>>,
 }
 
 impl Sandbox {
@@ -98,6 +119,7 @@ impl Sandbox {
             limits: options.limits.capped_by_host(),
             wanted: options.layers,
             reached: OnceLock::new(),
+            layered: Mutex::default(),
         };
         sandbox.sweep();
         sandbox
@@ -108,8 +130,34 @@ impl Sandbox {
         self.reached.get_or_init(|| probe::strongest(self))
     }
 
+    /// Whether the kernel mounts a layer over a directory; tried when first needed.
+    pub(crate) fn layers_over(&self, directory: &Path) -> bool {
+        let mut layered = self.layered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = layered.get(directory) {
+            return *known;
+        }
+        if layered.len() >= MAX_LAYERED {
+            layered.clear();
+        }
+        let works = probe::mounts_layer(self, directory);
+        layered.insert(directory.to_owned(), works);
+        works
+    }
+
+    /// Whether programs run in a user namespace that has no user but the host's, so that a layer cannot take over files of
+    /// another one.
+    pub(crate) fn maps_one_user() -> bool {
+        !user::may_mount()
+    }
+
+    /// Whether programs may not see a file because only a supplementary group of this process may.
+    pub(crate) fn hidden_files() -> impl Fn(&Metadata) -> bool {
+        let groups = user::kept_groups();
+        move |meta| groups.is_needed(meta)
+    }
+
     /// A private directory for one zygote and its workers.
-    fn directory(&self) -> io::Result<Scratch> {
+    pub(crate) fn directory(&self) -> io::Result<Scratch> {
         let name = format!("{SCRATCH_PREFIX}{}-{}", std::process::id(), identity::instance_id());
         let path = self.scratch.join(name);
         // Fails if the path exists, so no other user can prepare a directory or link there.

@@ -1,12 +1,14 @@
 //! One exchange with a worker, from `execute` to `done`.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lifecycle::context::ContextChanges;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Order, Output, ReportEnding, ResultFrom, WorkerFault, WorkerTrace};
+use lifecycle::look::Look;
 use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
 use lifecycle::provenance::ObservedSource;
@@ -262,6 +264,8 @@ pub struct WorkerTurn {
     last_ask: u64,
     /// The connections of a worker that was ended.
     reached: Vec<ObservedSource>,
+    /// The zygote of this turn alone, where its program may change a workspace.
+    own_zygote: Option<Arc<ZygotePool>>,
 }
 
 /// Why a turn did not start.
@@ -284,6 +288,8 @@ impl WorkerTurn {
     ) -> Result<Self, StartFault> {
         let AssignedWorker { mut worker, lease, trace } = assignment;
         drop(worker.take_connections()); // of what an earlier program left running
+        let own_zygote =
+            worker.zygote_pool.serves_one_turn().then(|| Arc::clone(&worker.zygote_pool));
         let clock = Clock::start(run_limits.time_limit);
         let ordered = worker.send_order(order, &clock.watch(run_limits.cancellation));
         if !trace.warm {
@@ -313,6 +319,7 @@ impl WorkerTurn {
             asked: None,
             last_ask: 0,
             reached: Vec::new(),
+            own_zygote,
         })
     }
 
@@ -335,8 +342,8 @@ impl WorkerTurn {
             Ok(Ok(Frame::Done { .. })) if worker.link.tally().is_out_of_memory() => {
                 Err(over_memory())
             }
-            Ok(Ok(Frame::Done { ending, changes, result_from })) => {
-                let done = Done { result_from, ..self.finish(ending, changes) };
+            Ok(Ok(Frame::Done { ending, changes, result_from, failed_contacts })) => {
+                let done = Done { result_from, failed_contacts, ..self.finish(ending, changes) };
                 Ok(TurnEvent::Done(Box::new(done)))
             }
             // The host sends nothing that an intact harness refuses, so the program broke it or falsified this.
@@ -371,12 +378,21 @@ impl WorkerTurn {
         if let (Some(worker), Some(lease), true) =
             (worker, self.lease.take(), leaves_worker_usable(&ending))
             && worker.process.has_cpu_left()
+            && !worker.process.has_files()
             && !worker.has_leftovers(lease.language())
         {
             self.shared.pool.give_back(lease, worker);
         }
         let worker = std::mem::take(&mut self.trace);
-        Done { ending, changes, output, worker, result_from: ResultFrom::default(), reached }
+        Done {
+            ending,
+            changes,
+            output,
+            worker,
+            result_from: ResultFrom::default(),
+            reached,
+            failed_contacts: Vec::new(),
+        }
     }
 
     /// Ends the worker of a turn that went wrong.
@@ -392,6 +408,7 @@ impl WorkerTurn {
             | WorkerFault::ActivationFailed(_)
             | WorkerFault::Unavailable(_)
             | WorkerFault::AllowanceSpent(_)
+            | WorkerFault::NoWorkspace(_)
             | WorkerFault::Uncontained(_) => {}
         }
         self.output = worker.link.take_output();
@@ -410,6 +427,7 @@ impl WorkerTurn {
             | WorkerFault::ActivationFailed(_)
             | WorkerFault::Unavailable(_)
             | WorkerFault::AllowanceSpent(_)
+            | WorkerFault::NoWorkspace(_)
             | WorkerFault::Uncontained(_)
             | WorkerFault::ServiceSilent { .. }
             | WorkerFault::Cancelled => self.shared.losses.note_loss(&self.agent),
@@ -434,11 +452,35 @@ impl WorkerTurn {
         (std::mem::take(&mut self.output), std::mem::take(&mut self.trace))
     }
 
+    /// Ends the run of a program that looked at a value: its worker is not used again.
+    pub fn end_looked(&mut self, look: Look) -> Done {
+        self.asked = None;
+        self.finish(ReportEnding::Looked(Box::new(look)), ContextChanges::default())
+    }
+
+    /// What the program sees in place of its workspace, where that is a layer.
+    pub(crate) fn workspace_layer(&self) -> Option<OwnedFd> {
+        self.own_zygote.as_ref()?.layer()
+    }
+
+    /// Ends everything that may still change the program's version of its workspace.
+    pub(crate) fn end_own_zygote(&mut self) {
+        if let Some(zygote) = self.own_zygote.take() {
+            zygote.close();
+        }
+    }
+
     /// The hosts it connected to, where the host makes its connections; of a run that ended without a report.
     pub fn reached(&mut self) -> Vec<ObservedSource> {
         let connections = self.worker.as_ref().map(Worker::take_connections);
         self.reached.extend(connections.unwrap_or_default());
         std::mem::take(&mut self.reached)
+    }
+}
+
+impl Drop for WorkerTurn {
+    fn drop(&mut self) {
+        self.end_own_zygote();
     }
 }
 
@@ -506,6 +548,7 @@ fn leaves_worker_usable(ending: &ReportEnding) -> bool {
     match ending {
         ReportEnding::Value(_) | ReportEnding::Reported { .. } => true,
         ReportEnding::Raised { .. }
+        | ReportEnding::Looked(_)
         | ReportEnding::Malformed(_)
         | ReportEnding::Unserializable { .. }
         | ReportEnding::Exited { .. }

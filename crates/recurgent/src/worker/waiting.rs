@@ -82,9 +82,12 @@ fn thread_wait(text: &str) -> Option<ThreadWait> {
         libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
             descriptor.map_or(ThreadWait::Other, ThreadWait::Reading)
         }
-        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_epoll_pwait => ThreadWait::Polling,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => ThreadWait::Polling,
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait => ThreadWait::Polling,
         _ => ThreadWait::Other,
     })
 }

@@ -65,6 +65,8 @@ pub(super) struct Zygote {
     pending: VecDeque<Request>,
     /// The sandbox of it and its workers; removed after they have ended.
     sandbox: ZygoteSandbox,
+    /// What its programs see in place of their workspace, where that is a layer.
+    layer: Option<OwnedFd>,
     /// Keeps its environment from being removed.
     _in_use: Option<LockGuard>,
 }
@@ -183,6 +185,11 @@ impl Zygote {
     /// Whether it forked this worker.
     pub(super) fn forked(&self, worker: WorkerId) -> bool {
         worker.zygote == self.id
+    }
+
+    /// What its programs see in place of their workspace, where that is a layer.
+    pub(super) fn layer(&self) -> Option<OwnedFd> {
+        self.layer.as_ref()?.try_clone().ok()
     }
 
     /// Forks a worker, ready to be sent work.
@@ -459,17 +466,20 @@ fn spawn(
     let mut command =
         interpreter::command(settings.language, settings.interpreter, &settings.arguments);
     command.stdin(child_end).stdout(output_end.try_clone()?).stderr(output_end);
-    let spawn_handshake = sandbox.confine(&mut command, &zygote_sandbox)?;
+    let mut spawn_handshake = sandbox.confine(&mut command, &zygote_sandbox)?;
+    let layer_channel = spawn_handshake.take_layer_channel();
     let process = spawner.spawn(command, spawn_handshake)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
-    let zygote = Zygote {
+    let mut zygote = Zygote {
         id,
         process,
         control,
         pending: VecDeque::new(),
         sandbox: zygote_sandbox,
+        layer: None,
         _in_use: settings.in_use,
     };
+    zygote.layer = zygote.sandbox.receive_layer(layer_channel)?;
     Ok((zygote, BootOutput { source: output, writer, kept: Vec::new() }))
 }
 

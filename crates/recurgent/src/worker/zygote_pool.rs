@@ -1,6 +1,7 @@
 //! The workers of one zygote key: a zygote, booted when first needed and again after it ended, and one spare worker
 //! that is forked ahead of need.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use super::launcher::Launcher;
 use super::link::Link;
 use super::locked;
 use super::process::{Process, WorkerExit, WorkerId};
+use super::sandbox::VersionMount;
 use super::zygote::{Zygote, ZygoteFault};
 use crate::grants::Grants;
 
@@ -32,6 +34,8 @@ pub(super) struct ZygoteKey {
     pub(super) environment: Option<Activation>,
     /// What their programs may reach.
     pub(super) grants: Grants,
+    /// The version of a workspace that the one worker of the zygote may change.
+    pub(super) workspace_version: Option<VersionMount>,
     /// The only agent they serve, where workers of one zygote can signal each other.
     pub(super) agent: Option<String>,
 }
@@ -141,9 +145,19 @@ impl ZygotePool {
     /// Forks a spare if there is none. A failure is reported by the next caller that needs a worker.
     pub(super) fn refill(&self) {
         let mut state = locked(&self.state);
-        if state.spare.is_none() && self.keeps_workers_apart() {
+        if state.spare.is_none() && self.keeps_workers_apart() && !self.serves_one_turn() {
             state.spare = state.exchange(Zygote::fork).and_then(Result::ok);
         }
+    }
+
+    /// Whether its worker has a version of a workspace that is one attempt's.
+    pub(super) fn serves_one_turn(&self) -> bool {
+        self.key.workspace_version.is_some()
+    }
+
+    /// What its programs see in place of their workspace, where that is a layer.
+    pub(super) fn layer(&self) -> Option<OwnedFd> {
+        locked(&self.state).zygote.as_ref().and_then(Zygote::layer)
     }
 
     /// Whether its workers cannot signal each other. A zygote that serves one agent only is used where they can.

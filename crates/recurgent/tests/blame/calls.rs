@@ -35,7 +35,9 @@ fn the_value_of_a_failed_call_is_its_failure() {
             assert!(agent.call("read", ("a",)).unwrap().is_ok());
             for _ in 0..4 {
                 let outcome = agent.call("read", ("/srv/nothing",)).unwrap();
-                assert_eq!(code(&outcome), "execution", "{python}: {outcome:?}");
+                // The fault is the world's, and stays what it is.
+                assert_eq!(code(&outcome), "unsupported_capability", "{python}: {outcome:?}");
+                assert_eq!(metadata(&outcome, "grant"), Some("--read /srv/nothing"));
                 assert_eq!(metadata(&outcome, "error_class"), Some("CallFailed"), "{outcome:?}");
                 assert_eq!(metadata(&outcome, "failed_call"), Some("unsupported_capability"));
                 assert_eq!(metadata(&outcome, "blame"), Some("world"));

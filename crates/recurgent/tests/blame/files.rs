@@ -1,5 +1,7 @@
 //! Files that are not granted: to a program they do not exist, and what it says of them is not taken for the truth.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use recurgent::{Agent, Outcome};
 use serde_json::json;
 
@@ -10,17 +12,20 @@ struct Readers {
     granted: Agent,
     ungranted: Agent,
     path: String,
+    /// Where the file is. Nothing in the state directory can be granted.
+    _data: tempfile::TempDir,
 }
 
 fn readers(fixture: &Fixture) -> Readers {
-    let path = fixture.state.path().join("sales.csv");
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("sales.csv");
     std::fs::write(&path, "1\n2\n").unwrap();
     let path = path.display().to_string();
     let agent = |settings: &[(&str, &str)]| {
         let runtime = fixture.runtime(settings);
         runtime.agent("files").guest(fixture.language).build().unwrap()
     };
-    Readers { granted: agent(&[("read_paths", &path)]), ungranted: agent(&[]), path }
+    Readers { granted: agent(&[("read_paths", &path)]), ungranted: agent(&[]), path, _data: data }
 }
 
 fn grant(readers: &Readers) -> String {
@@ -148,4 +153,32 @@ fn a_value_that_may_rest_on_an_unseen_file_says_so() {
             assert!(own.notes.is_empty(), "a sandbox has it: {own:?}");
         });
     }
+}
+
+/// A file that may be read and that the program changes: the grant to give is one to write, not one to read.
+#[test]
+fn a_file_that_may_only_be_read_names_the_grant_to_write() {
+    check(|fixture| {
+        fixture.writes(
+            "files.append",
+            "def append(path, line):\n    with open(path, 'a') as file:\n        file.write(line)\n    return len(open(path).read())",
+            "def append(path, line)\n  File.open(path, 'a') { |file| file.write(line) }\n  File.size(path)\nend",
+        );
+        let readers = readers(fixture);
+        let path = readers.path.as_str();
+        let writing = format!("--write {path}");
+        // Workers of root run as another user.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let runtime = fixture.runtime(&[("write_paths", path)]);
+        let writer = runtime.agent("files").guest(fixture.language).build().unwrap();
+        let written = writer.call("append", (path, "3\n")).unwrap();
+        assert_eq!(written.value(), Some(&json!(6)), "{written:?}");
+        for _ in 0..4 {
+            let outcome = readers.granted.call("append", (path, "4\n")).unwrap();
+            assert_eq!(code(&outcome), "unsupported_capability", "{outcome:?}");
+            assert_eq!(metadata(&outcome, "grant"), Some(writing.as_str()), "{outcome:?}");
+            assert_eq!(metadata(&outcome, "blame"), Some("world"));
+        }
+        assert_eq!((fixture.asked(), fixture.failures("files", "append")), (1, 0));
+    });
 }

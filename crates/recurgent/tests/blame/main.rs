@@ -1,11 +1,14 @@
-//! What is good is never lost: failures of the world and of the caller do not count against a stored program, are not
+//! Good programs are never lost: failures of the world and of the caller do not count against a stored program, are not
 //! repaired by a model, and reach the caller as what they are. Real workers, both guests.
 #![cfg(test)]
 
 mod calls;
 mod classes;
+mod counts;
 mod files;
+mod handled;
 mod services;
+mod situations;
 mod typos;
 
 use std::io::{Read as _, Write as _};

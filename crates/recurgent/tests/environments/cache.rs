@@ -7,14 +7,14 @@ use recurgent::PreparationStatus;
 use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
 use serde_json::json;
 
-use crate::sources::PackageSource;
+use crate::sources::PackageServer;
 use crate::stage::{call, value};
 
 const OUTER: &str = "import outer_part\nresult = outer_part.NAME";
 
 #[test]
 fn a_hit_costs_next_to_nothing_and_writes_nothing() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     stage.writes("check", OUTER, &json!([{"name": "outer-part"}]));
     let runtime = stage.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
@@ -35,7 +35,7 @@ fn a_hit_costs_next_to_nothing_and_writes_nothing() {
 
 #[test]
 fn environments_are_listed_and_removed_unless_they_are_in_use() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     stage.writes("check", OUTER, &json!([{"name": "outer-part", "version": ">=1"}]));
     let runtime = stage.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
@@ -67,7 +67,7 @@ fn environments_are_listed_and_removed_unless_they_are_in_use() {
 /// Environments that no program uses go when a new one would make all together too large.
 #[test]
 fn environments_unused_longest_are_removed_when_there_are_too_many() {
-    let mut stage = PackageSource::wheels().stage();
+    let mut stage = PackageServer::wheels().stage();
     value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
     let first = stage.environments();
     assert_eq!(first.len(), 1);
@@ -84,7 +84,7 @@ fn environments_unused_longest_are_removed_when_there_are_too_many() {
 /// What a package manager downloaded goes when it is beyond its limit, after the build that needed it.
 #[test]
 fn downloads_are_removed_when_there_are_too_many() {
-    let mut stage = PackageSource::wheels().stage();
+    let mut stage = PackageServer::wheels().stage();
     let downloads = stage.own_downloads();
     stage.set("downloads_total_mb", "1");
     let outer = json!([{"name": "outer-part"}]);
@@ -110,7 +110,7 @@ fn standings(stored: &[Stored]) -> Vec<CacheState> {
 
 #[test]
 fn environments_used_lately_are_kept_and_listing_does_not_count_as_use() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
     let cache = stage.runtime().cache().unwrap();
     let ready = std::fs::File::open(cache.list()[0].root.join(".ready")).unwrap();
@@ -127,7 +127,7 @@ fn environments_used_lately_are_kept_and_listing_does_not_count_as_use() {
 
 #[test]
 fn what_some_process_builds_is_not_removed() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     let runtime = stage.runtime();
     let (sender, reached) = std::sync::mpsc::channel();
@@ -154,14 +154,14 @@ fn what_some_process_builds_is_not_removed() {
 fn a_refreshed_environment_takes_over_and_the_old_one_serves_running_programs() {
     for (source, package, versions, code, wait) in [
         (
-            PackageSource::gems(),
+            PackageServer::gems(),
             "beta",
             ["1.0.0", "2.0.0"],
             "require 'beta'\nBeta::VERSION",
             RUBY_WAIT,
         ),
         (
-            PackageSource::wheels(),
+            PackageServer::wheels(),
             "inner-part",
             ["inner", "inner 2"],
             "import inner_part\nresult = inner_part.NAME",
@@ -238,13 +238,13 @@ fn remove_all(cache: &EnvironmentCache) {
 
 #[test]
 fn a_refresh_that_fails_changes_nothing() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let mut stage = source.stage();
     let beta = json!([{"name": "beta"}]);
     let before = value(&stage.once("require 'beta'\nBeta::VERSION", &beta)).clone();
     let cache = stage.runtime().cache().unwrap();
     let listed = cache.list();
-    let fails = |stage: &crate::stage::Stage| {
+    let fails = |stage: &crate::stage::EnvironmentFixture| {
         let ticket = stage.runtime().refresh(&listed[0]).start();
         assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
         assert_eq!(cache.list()[0].root, listed[0].root);
@@ -264,7 +264,7 @@ fn a_refresh_that_fails_changes_nothing() {
 
 #[test]
 fn an_environment_that_is_not_what_it_was_is_made_anew() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     let beta = json!([{"name": "beta", "version": "~> 1.0"}]);
     value(&stage.once("require 'beta'\nBeta::VERSION", &beta));
@@ -278,7 +278,7 @@ fn an_environment_that_is_not_what_it_was_is_made_anew() {
 /// A build that was killed leaves a lock, and no environment that could be removed with it.
 #[test]
 fn locks_without_an_environment_are_removed() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     crate::stage::failure(&stage.once("1", &json!([{"name": "no-such-gem"}])));
     let cache = stage.runtime().cache().unwrap();

@@ -7,16 +7,16 @@ use recurgent::Language;
 use recurgent::environment::CacheState;
 use serde_json::{Value, json};
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, failure, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, failure, value};
 
 /// Both guests: a file of a package is lost after the environment was proved.
 #[test]
 fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
     for (source, package, code, lost) in [
-        (PackageSource::gems(), "beta", "require 'beta'\nBeta::VERSION", "beta.rb"),
+        (PackageServer::gems(), "beta", "require 'beta'\nBeta::VERSION", "beta.rb"),
         (
-            PackageSource::wheels(),
+            PackageServer::wheels(),
             "inner-part",
             "import inner_part\nresult = inner_part.NAME",
             "inner_part.py",
@@ -51,8 +51,8 @@ fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
 #[test]
 fn a_file_that_is_lost_and_loaded_late_is_found_missing_and_the_call_goes_on() {
     for (source, code) in [
-        (PackageSource::gems(), "require 'late'\nLate.answer"),
-        (PackageSource::wheels(), "import late\nresult = late.answer()"),
+        (PackageServer::gems(), "require 'late'\nLate.answer"),
+        (PackageServer::wheels(), "import late\nresult = late.answer()"),
     ] {
         let stage = source.stage();
         let dependencies = json!([{"name": "late"}]);
@@ -92,7 +92,7 @@ const DAMAGES: [Damage; 3] = [Damage::Cut, Damage::Overwritten, Damage::Decayed]
 /// worker. What uv downloaded is the same file.
 #[test]
 fn a_damaged_shared_library_of_python_is_replaced_and_the_call_goes_on() {
-    let stage = Stage::new(Language::Python);
+    let stage = EnvironmentFixture::new(Language::Python);
     stage.own_downloads();
     let numpy = json!([{"name": "numpy"}]);
     let code = "import numpy\nresult = [int(numpy.arange(5).sum()), int(numpy.random.default_rng(1).integers(0, 1))]";
@@ -111,7 +111,7 @@ fn a_damaged_shared_library_of_python_is_replaced_and_the_call_goes_on() {
 
 #[test]
 fn a_damaged_extension_of_a_gem_is_replaced_and_the_call_goes_on() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     for (gem, code) in [
         ("native", "require 'native'\nnative_answer"),
         ("late-native", "require 'late-native'\nLateNative.answer"),
@@ -127,7 +127,7 @@ fn a_damaged_extension_of_a_gem_is_replaced_and_the_call_goes_on() {
 /// A program that crashes by itself is not run again in a new environment.
 #[test]
 fn a_crash_in_a_whole_environment_costs_no_rebuild() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     let dependencies = json!([{"name": "inner-part"}]);
     value(&stage.once("import inner_part\nresult = 1", &dependencies));
     stage.progress();
@@ -139,7 +139,7 @@ fn a_crash_in_a_whole_environment_costs_no_rebuild() {
 }
 
 fn check_repair(
-    stage: &Stage,
+    stage: &EnvironmentFixture,
     library: &str,
     damage: Damage,
     (code, dependencies): (&str, &Value),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use recurgent::Language;
 use serde_json::{Value, json};
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, value};
 
 /// The environment variable with the instructions of the process below, as JSON.
 const ORDER: &str = "ENVIRONMENTS_TEST_ORDER";
@@ -22,7 +22,7 @@ fn a_process_that_calls() {
     #[expect(clippy::disallowed_methods, reason = "a test process has no other configuration")]
     let Ok(order) = std::env::var(ORDER) else { return };
     let order: Value = serde_json::from_str(&order).unwrap();
-    let mut stage = Stage::new(order["guest"].as_str().unwrap().parse().unwrap());
+    let mut stage = EnvironmentFixture::new(order["guest"].as_str().unwrap().parse().unwrap());
     for (key, setting) in order["settings"].as_object().unwrap() {
         stage.set(key, setting.as_str().unwrap());
     }
@@ -39,7 +39,11 @@ fn a_process_that_calls() {
 }
 
 /// Starts such a process, for the environments of `stage`.
-pub(crate) fn process(stage: &Stage, order: &Value, variables: &[(&str, &str)]) -> Child {
+pub(crate) fn process(
+    stage: &EnvironmentFixture,
+    order: &Value,
+    variables: &[(&str, &str)],
+) -> Child {
     let mut settings = json!({});
     for (key, text, _) in stage.config.entries() {
         let ours = ["cache_dir", "source_mode", "gem_sources", "python_indexes", "installer_env"];
@@ -75,7 +79,7 @@ fn sluggish() -> Value {
 
 #[test]
 fn eight_processes_that_want_one_environment_build_it_once() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     let processes: Vec<Child> = (0..8).map(|_| process(&stage, &sluggish(), &[])).collect();
     let answers: Vec<Value> = processes.into_iter().map(answer).collect();
@@ -91,7 +95,7 @@ fn eight_processes_that_want_one_environment_build_it_once() {
 
 #[test]
 fn what_a_killed_build_left_is_cleared_and_built_again() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     let mut killed = process(&stage, &sluggish(), &[]);
     let begun = Instant::now();
@@ -116,7 +120,7 @@ fn what_a_killed_build_left_is_cleared_and_built_again() {
 }
 
 /// Removes the stage of a process that was killed.
-fn clear_abandoned(stage: &Stage) {
+fn clear_abandoned(stage: &EnvironmentFixture) {
     let shared = stage.directory.path().parent().unwrap();
     for entry in std::fs::read_dir(shared).unwrap().filter_map(Result::ok) {
         let owner = std::fs::read_to_string(entry.path().join("owner")).unwrap_or_default();
@@ -128,7 +132,7 @@ fn clear_abandoned(stage: &Stage) {
 
 #[test]
 fn a_second_process_finds_the_same_environment_ready() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     let order = json!({"code": "import outer_part\nresult = outer_part.NAME", "dependencies": [{"name": "outer-part"}]});
     let first = answer(process(&stage, &order, &[]));
     let second = answer(process(&stage, &order, &[]));
@@ -169,11 +173,11 @@ fn nothing_of_the_callers_environment_changes_the_result_or_is_changed() {
     ];
     for (source, order) in [
         (
-            PackageSource::gems(),
+            PackageServer::gems(),
             json!({"code": "require 'alpha'\nAlpha::VERSION", "dependencies": [{"name": "alpha"}]}),
         ),
         (
-            PackageSource::wheels(),
+            PackageServer::wheels(),
             json!({"code": "import outer_part\nresult = outer_part.NAME", "dependencies": [{"name": "outer-part"}]}),
         ),
     ] {
@@ -189,7 +193,7 @@ fn nothing_of_the_callers_environment_changes_the_result_or_is_changed() {
 
 #[test]
 fn threads_of_one_process_share_one_build() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     stage.writes("check", "require 'sluggish'\n7", &json!([{"name": "sluggish"}]));
     let runtime = stage.runtime();
@@ -207,8 +211,8 @@ fn threads_of_one_process_share_one_build() {
 
 #[test]
 fn uv_is_fetched_at_most_once_and_that_is_reported() {
-    let source = PackageSource::wheels();
-    let mut stage = Stage::new(Language::Python);
+    let source = PackageServer::wheels();
+    let mut stage = EnvironmentFixture::new(Language::Python);
     std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
     stage.set("python_indexes", &source.url());
     let slug = json!([{"name": "python-slugify"}]);
@@ -229,7 +233,7 @@ fn uv_is_fetched_at_most_once_and_that_is_reported() {
 /// An internal index need not have uv.
 #[test]
 fn uv_does_not_come_from_the_source_of_packages() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let stage = source.stage();
     std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
     let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));

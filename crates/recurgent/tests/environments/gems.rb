@@ -23,6 +23,7 @@ GEMS = [
     "ext/native/native.c" => "#include <ruby.h>\nstatic VALUE answer(VALUE self) { return INT2FIX(42); }\nvoid Init_native(void) { rb_define_global_function(\"native_answer\", answer, 0); }\n",
   }],
   ["needs-json", "1.0.0", { "json" => ">= 1.8", "bigdecimal" => ">= 1.0" }, { "lib/needs-json.rb" => "require 'json'\nrequire 'bigdecimal'\nmodule NeedsJson; end" }],
+  ["needs-matrix", "1.0.0", { "matrix" => ">= 0.1" }, { "lib/needs-matrix.rb" => "require 'matrix'\nmodule NeedsMatrix; end" }],
   ["late", "1.0.0", {}, { "lib/late.rb" => "module Late; def self.answer = (require 'late/part'; PART); end", "lib/late/part.rb" => "module Late; PART = 42; end" }],
   ["late-native", "1.0.0", {}, {
     "lib/late-native.rb" => "module LateNative; def self.answer = (require 'late_native/part'; late_answer); end",

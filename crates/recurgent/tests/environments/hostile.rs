@@ -9,17 +9,17 @@ use recurgent::worker::Tier;
 use recurgent::{Language, Outcome};
 use serde_json::{Value, json};
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, failure, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, failure, value};
 
 const SECRET: &str = "s3cret-token";
 /// More than an installation needs here, and less than the script would like.
 const PROCESSES: u64 = 64;
 
-/// A stage with something to be found all around it, and a package that looks for it.
+/// A fixture with files, ports and processes outside of the sandbox, and a package whose build script looks for them.
 struct Trap {
-    stage: Stage,
-    source: PackageSource,
+    stage: EnvironmentFixture,
+    source: PackageServer,
     goods: PathBuf,
     plan: Value,
     listener: TcpListener,
@@ -34,12 +34,12 @@ impl Trap {
     }
 
     fn set_at(tier: Tier, language: Language, change: impl FnOnce(&mut Value, &str)) -> Self {
-        let mut stage = Stage::new(language);
+        let mut stage = EnvironmentFixture::new(language);
         stage.layers = tier.layers();
         stage.set("minimum_sandbox_tier", tier.name());
         let goods = stage.path("goods");
         std::fs::create_dir(&goods).unwrap();
-        let source = PackageSource::of(language, Box::leak(goods.clone().into_boxed_path()));
+        let source = PackageServer::of(language, Box::leak(goods.clone().into_boxed_path()));
         stage.set("source_mode", "internal_only");
         stage.set(source.key(), &source.url_with(&format!("me:{SECRET}@")));
         stage.set("installer_processes", &PROCESSES.to_string());
@@ -121,7 +121,7 @@ impl Trap {
         }
     }
 
-    /// The attempts that can be made outside, made there: what is refused inside exists there.
+    /// Runs the script outside of the sandbox, which shows that everything it is refused inside exists.
     fn reached_outside(&self) -> Vec<Value> {
         let (tool, _, _, name) = self.recipe();
         let made = Command::new(tool).arg(self.goods.join(name)).arg("quietly").output().unwrap();
@@ -175,7 +175,7 @@ fn at_every_tier_a_build_script_reaches_what_the_documents_say() {
                 (Tier::Namespaces, _) => ["list", "parent"].into(),
                 (Tier::Landlock, Language::Python) => ["connect", "speak"].into(),
                 (Tier::Landlock, Language::Ruby) => BTreeSet::new(),
-                // uv, which nothing keeps from it, builds where it fetches, with its credentials.
+                // uv builds in the process that fetches, so its credentials are within reach.
                 (Tier::Process, Language::Python) => ALL.into_iter().chain(["secret"]).collect(),
                 (Tier::Process, Language::Ruby) => ALL.into(),
             };
@@ -205,7 +205,7 @@ fn a_build_script_reaches_nothing_and_its_package_is_installed() {
         let forked = got["forked"].as_u64().unwrap();
         assert!((1..PROCESSES).contains(&forked), "{language:?}: {forked} processes");
         trap.assert_untouched();
-        // What is installed is ours, not the builder's.
+        // Installed files are ours, not the builder's.
         let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&path.metadata().unwrap());
         let installed = trap.stage.environments().into_iter().find(|it| it.join(".ready").exists());
         assert_eq!(owner(&installed.unwrap()), owner(trap.stage.directory.path()));

@@ -10,13 +10,13 @@ use recurgent::worker::Tier;
 use serde_json::{Value, json};
 
 use crate::flight::{answer, process};
-use crate::sources::PackageSource;
-use crate::stage::{Stage, failure, failure_facts, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, failure, failure_facts, value};
 
 const OUTER: &str = "import outer_part\nresult = outer_part.NAME";
 const SLUG: &str = "from slugify import slugify\nresult = slugify('A B')";
 
-fn ready(stage: &Stage) -> Value {
+fn ready(stage: &EnvironmentFixture) -> Value {
     let roots = stage.environments();
     assert_eq!(roots.len(), 1);
     serde_json::from_slice(&std::fs::read(roots[0].join(".ready")).unwrap()).unwrap()
@@ -24,8 +24,8 @@ fn ready(stage: &Stage) -> Value {
 
 #[test]
 fn public_only_asks_the_public_source_alone() {
-    let source = PackageSource::wheels();
-    let mut stage = Stage::new(Language::Python);
+    let source = PackageServer::wheels();
+    let mut stage = EnvironmentFixture::new(Language::Python);
     stage.set("python_indexes", &source.url());
     assert_eq!(value(&stage.once(SLUG, &json!([{"name": "python-slugify"}]))), "a-b");
     assert_eq!(ready(&stage)["sources"], json!(["public"]));
@@ -34,7 +34,7 @@ fn public_only_asks_the_public_source_alone() {
 
 #[test]
 fn internal_only_asks_ours_alone() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     let outer = json!([{"name": "outer-part"}]);
     assert_eq!(value(&stage.once(OUTER, &outer)), "outer of inner");
@@ -52,7 +52,7 @@ fn internal_only_asks_ours_alone() {
 
 #[test]
 fn internal_then_public_asks_ours_first() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     stage.set("source_mode", "internal_then_public");
     let both = json!([{"name": "outer-part"}, {"name": "python-slugify"}]);
@@ -65,7 +65,7 @@ fn internal_then_public_asks_ours_first() {
 #[test]
 fn a_gem_of_ours_is_never_taken_from_the_public_source() {
     const MIRROR: &str = "BUNDLE_MIRROR__HTTPS://RUBYGEMS__ORG/";
-    let (ours, public) = (PackageSource::gems(), PackageSource::gems());
+    let (ours, public) = (PackageServer::gems(), PackageServer::gems());
     ours.set_outdated(true);
     ours.withhold("dash-ed");
     let mut stage = ours.stage();
@@ -88,15 +88,15 @@ fn a_gem_of_ours_is_never_taken_from_the_public_source() {
 fn a_package_comes_from_the_first_source_that_has_its_name() {
     for (first, second, code, name, expected) in [
         (
-            PackageSource::gems(),
-            PackageSource::gems(),
+            PackageServer::gems(),
+            PackageServer::gems(),
             "require 'alpha'\n[Alpha::VERSION, Beta::VERSION]",
             "alpha",
             json!(["1.0.0", "1.0.0"]),
         ),
         (
-            PackageSource::wheels(),
-            PackageSource::wheels(),
+            PackageServer::wheels(),
+            PackageServer::wheels(),
             "import inner_part\nresult = inner_part.NAME",
             "inner-part",
             json!("inner"),
@@ -114,7 +114,7 @@ fn a_package_comes_from_the_first_source_that_has_its_name() {
 /// A package manager without a variable that it was to be given could build something else than was meant.
 #[test]
 fn a_variable_that_is_not_set_is_reported_before_anything_is_installed() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     stage.set("installer_env", "PATH, RECURGENT_TEST_UNSET");
     let outcome = stage.once(OUTER, &json!([{"name": "outer-part"}]));
@@ -127,7 +127,7 @@ fn a_variable_that_is_not_set_is_reported_before_anything_is_installed() {
 /// No package caused it, so no program is asked to do without it.
 #[test]
 fn a_sandbox_weaker_than_asked_for_installs_nothing() {
-    for source in [PackageSource::wheels(), PackageSource::gems()] {
+    for source in [PackageServer::wheels(), PackageServer::gems()] {
         let mut stage = source.stage();
         stage.layers = Tier::Landlock.layers();
         stage.set("minimum_sandbox_tier", "namespaces");
@@ -141,8 +141,8 @@ fn a_sandbox_weaker_than_asked_for_installs_nothing() {
 
 #[test]
 fn a_blocked_package_is_refused_from_the_lock_before_it_is_installed() {
-    let wheels = PackageSource::wheels();
-    let gems = PackageSource::gems();
+    let wheels = PackageServer::wheels();
+    let gems = PackageServer::gems();
     for (source, blocked, declared, package) in [
         (&wheels, "blocked_packages", "outer-part", "inner-part"),
         (&gems, "blocked_gems", "alpha", "beta"),
@@ -167,7 +167,7 @@ fn a_blocked_package_is_refused_from_the_lock_before_it_is_installed() {
 
 #[test]
 fn what_is_blocked_later_is_refused_on_a_hit_too() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let mut stage = source.stage();
     let alpha = json!([{"name": "alpha", "version": "~> 1.0"}]);
     value(&stage.once("require 'alpha'\n1", &alpha));
@@ -178,7 +178,7 @@ fn what_is_blocked_later_is_refused_on_a_hit_too() {
 
 #[test]
 fn only_allowed_packages_are_installed() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let mut stage = source.stage();
     stage.set("allowed_gems", "beta");
     assert_eq!(value(&stage.once("require 'beta'\n1", &json!([{"name": "beta"}]))), &json!(1));
@@ -193,7 +193,7 @@ fn only_allowed_packages_are_installed() {
 
 #[test]
 fn packages_that_must_be_built_are_refused_when_only_wheels_are_allowed() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     let crooked = json!([{"name": "crooked-part"}]);
     let outcome = stage.once("1", &crooked);
@@ -212,7 +212,7 @@ fn packages_that_must_be_built_are_refused_when_only_wheels_are_allowed() {
 
 #[test]
 fn a_package_that_raises_when_it_is_loaded_is_not_activated() {
-    let stage = PackageSource::wheels().stage();
+    let stage = PackageServer::wheels().stage();
     let outcome = stage.once("1", &json!([{"name": "faulty-part"}]));
     assert_eq!(
         failure_facts(&outcome, "dependency_name"),
@@ -223,7 +223,7 @@ fn a_package_that_raises_when_it_is_loaded_is_not_activated() {
 
 #[test]
 fn credentials_reach_the_source_and_nothing_else() {
-    for source in [PackageSource::wheels(), PackageSource::gems()] {
+    for source in [PackageServer::wheels(), PackageServer::gems()] {
         let mut stage = source.stage();
         // Spelled as addresses must have it: me@home, s3cret/1.
         stage.set(source.key(), &source.url_with("me%40home:s3cret%2F1@"));
@@ -246,8 +246,8 @@ fn credentials_reach_the_source_and_nothing_else() {
 #[test]
 fn package_managers_go_through_the_proxy_that_is_set() {
     for (source, index, code, name) in [
-        (PackageSource::wheels(), "http://packages.invalid/simple/", OUTER, "outer-part"),
-        (PackageSource::gems(), "http://packages.invalid/", "require 'beta'\n1", "beta"),
+        (PackageServer::wheels(), "http://packages.invalid/simple/", OUTER, "outer-part"),
+        (PackageServer::gems(), "http://packages.invalid/", "require 'beta'\n1", "beta"),
     ] {
         let mut stage = source.stage();
         stage.set(source.key(), index);
@@ -264,7 +264,7 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for (language, key) in [(Language::Python, "python_indexes"), (Language::Ruby, "gem_sources")] {
         for address in [closed, silent.local_addr().unwrap()] {
-            let mut stage = Stage::new(language);
+            let mut stage = EnvironmentFixture::new(language);
             let url = format!("http://{address}/");
             stage.set("source_mode", "internal_only");
             stage.set(key, &url);
@@ -287,7 +287,7 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
 #[test]
 fn a_source_that_refuses_access_is_reported_alike_by_both_guests() {
     for status in ["401 Unauthorized", "403 Forbidden"] {
-        for source in [PackageSource::wheels(), PackageSource::gems()] {
+        for source in [PackageServer::wheels(), PackageServer::gems()] {
             source.deny(status);
             let stage = source.stage();
             let outcome = stage.once("1", &json!([{"name": "anything"}]));
@@ -305,8 +305,8 @@ fn a_source_that_refuses_access_is_reported_alike_by_both_guests() {
 #[test]
 fn a_package_that_hangs_or_ends_the_interpreter_when_loaded_is_named() {
     for (source, hanging, dying) in [
-        (PackageSource::wheels(), "hanging-part", "dying-part"),
-        (PackageSource::gems(), "hanging", "dying"),
+        (PackageServer::wheels(), "hanging-part", "dying-part"),
+        (PackageServer::gems(), "hanging", "dying"),
     ] {
         let mut stage = source.stage();
         stage.set("activation_timeout_seconds", "15");
@@ -328,8 +328,8 @@ fn a_package_that_hangs_or_ends_the_interpreter_when_loaded_is_named() {
 #[test]
 fn a_package_may_print_a_lot_when_it_is_loaded() {
     for (source, package, code) in [
-        (PackageSource::wheels(), "noisy-part", "import noisy_part\nresult = 7"),
-        (PackageSource::gems(), "noisy", "require 'noisy'\n7"),
+        (PackageServer::wheels(), "noisy-part", "import noisy_part\nresult = 7"),
+        (PackageServer::gems(), "noisy", "require 'noisy'\n7"),
     ] {
         let stage = source.stage();
         assert_eq!(value(&stage.once(code, &json!([{"name": package}]))), &json!(7));
@@ -338,7 +338,7 @@ fn a_package_may_print_a_lot_when_it_is_loaded() {
 
 #[test]
 fn what_was_published_too_lately_is_not_installed() {
-    let mut stage = PackageSource::gems().stage();
+    let mut stage = PackageServer::gems().stage();
     stage.set("minimum_package_age_days", "7");
     let old = stage.once("require 'beta'\nBeta::VERSION", &json!([{"name": "beta"}]));
     assert_eq!(value(&old), "2.0.0");
@@ -356,7 +356,7 @@ fn what_was_published_too_lately_is_not_installed() {
     let older = json!([{"name": "young", "version": "~> 0.9.0"}]);
     assert_eq!(value(&stage.once("require 'young'\nYoung::VERSION", &older)), "0.9.0");
     // uv leaves out what its source gives no time for.
-    let mut stage = PackageSource::wheels().stage();
+    let mut stage = PackageServer::wheels().stage();
     stage.set("minimum_package_age_days", "7");
     let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
     assert_eq!(failure(&outcome).kind.code(), "dependency_resolution_failed");
@@ -369,7 +369,7 @@ fn what_was_published_too_lately_is_not_installed() {
 /// The retry is the rejected program again, so nothing is prepared for it.
 #[test]
 fn an_entry_keeps_what_the_last_preparation_found() {
-    let mut stage = PackageSource::wheels().stage();
+    let mut stage = PackageServer::wheels().stage();
     stage.set("execution_repair_budget", "1");
     stage.set("max_generation_attempts", "2");
     let unknown = json!([{"name": "missing-part"}]);
@@ -396,7 +396,7 @@ fn an_entry_keeps_what_the_last_preparation_found() {
 
 #[test]
 fn a_name_that_nearly_is_a_popular_one_is_noted_or_refused() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     let order = json!([{"name": "requets"}]);
     stage.once("result = 1", &order);
@@ -414,7 +414,7 @@ fn a_name_that_nearly_is_a_popular_one_is_noted_or_refused() {
 
 #[test]
 fn sources_that_the_mode_leaves_unused_are_noted() {
-    let source = PackageSource::wheels();
+    let source = PackageServer::wheels();
     let mut stage = source.stage();
     stage.set("source_mode", "public_only");
     stage.set("blocked_packages", "inner-part");

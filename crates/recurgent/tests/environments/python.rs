@@ -3,14 +3,14 @@
 use recurgent::Language;
 use serde_json::json;
 
-use crate::stage::{Stage, call, failure, failure_facts, value};
+use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 const SLUG: &str = "from slugify import slugify\nresult = slugify('Déjà vu, again')";
 const SUM: &str = "import numpy\nresult = int(numpy.arange(5).sum())";
 
 #[test]
 fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
-    let mut stage = Stage::new(Language::Python);
+    let mut stage = EnvironmentFixture::new(Language::Python);
     let dependencies = json!([{"name": "python-slugify"}, {"name": "numpy"}]);
     let both = format!("{SUM}\nfrom slugify import slugify\nresult = [result, slugify('A B')]");
     let outcome = stage.once(&both, &dependencies);
@@ -39,7 +39,7 @@ fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
 
 #[test]
 fn an_agent_grows_into_a_new_environment_and_keeps_its_memory() {
-    let stage = Stage::new(Language::Python);
+    let stage = EnvironmentFixture::new(Language::Python);
     stage.writes(
         "first",
         &format!("{SLUG}\ncontext['seen'] = result"),
@@ -69,7 +69,7 @@ fn an_agent_grows_into_a_new_environment_and_keeps_its_memory() {
 
 #[test]
 fn what_cannot_be_resolved_is_named() {
-    let stage = Stage::new(Language::Python);
+    let stage = EnvironmentFixture::new(Language::Python);
     for (dependencies, package) in [
         (json!([{"name": "recurgent-has-no-such-package"}]), "recurgent-has-no-such-package"),
         (json!([{"name": "python-slugify", "version": ">=99"}]), "python-slugify"),
@@ -93,7 +93,7 @@ fn what_cannot_be_resolved_is_named() {
 /// It has no wheel: its build script says what it needs, and what builds it is fetched meanwhile.
 #[test]
 fn a_package_that_comes_as_its_source_is_built() {
-    let stage = Stage::new(Language::Python);
+    let stage = EnvironmentFixture::new(Language::Python);
     let code = "import docopt\nresult = docopt.__version__";
     let outcome = stage.once(code, &json!([{"name": "docopt", "version": "==0.6.2"}]));
     assert_eq!(value(&outcome), "0.6.2");

@@ -3,8 +3,8 @@
 use recurgent::Language;
 use serde_json::{Value, json};
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, failure_facts, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 /// Which versions were loaded.
 const VERSIONS: &str = "require 'alpha'\nrequire 'csv'\n[Alpha::VERSION, Beta::GEM]";
@@ -15,7 +15,7 @@ fn gem(name: &str, version: &str) -> Value {
 
 #[test]
 fn gems_are_installed_once_and_a_hit_starts_nothing() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let mut stage = source.stage();
     let outcome = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
     assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
@@ -49,7 +49,7 @@ fn gems_are_installed_once_and_a_hit_starts_nothing() {
 
 #[test]
 fn an_agent_grows_by_a_gem_and_may_not_change_one() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     stage.writes("first", "require 'beta'\ncontext[:beta] = Beta::VERSION", &gem("beta", "~> 1.0"));
     stage.writes(
@@ -74,7 +74,7 @@ fn an_agent_grows_by_a_gem_and_may_not_change_one() {
 
 #[test]
 fn strict_mode_fixes_the_manifest_at_the_first_success() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let mut stage = source.stage();
     stage.set("manifest_mode", "strict");
     stage.writes("first", "require 'beta'\n1", &gem("beta", "~> 1.0"));
@@ -88,7 +88,7 @@ fn strict_mode_fixes_the_manifest_at_the_first_success() {
 
 #[test]
 fn every_failure_has_its_type_and_names_its_gem() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     let conflict =
         json!([{"name": "alpha", "version": "~> 1.0"}, {"name": "beta", "version": "~> 2.0"}]);
@@ -122,7 +122,7 @@ fn every_failure_has_its_type_and_names_its_gem() {
 
 #[test]
 fn a_refused_first_manifest_does_not_stick() {
-    let source = PackageSource::gems();
+    let source = PackageServer::gems();
     let stage = source.stage();
     stage.writes("broken", "require 'faulty'\n1", &gem("faulty", ">= 0"));
     stage.writes("plain", "require 'set'\nSet[1].size", &json!([]));
@@ -134,7 +134,7 @@ fn a_refused_first_manifest_does_not_stick() {
 
 #[test]
 fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
-    let stage = Stage::new(Language::Ruby);
+    let stage = EnvironmentFixture::new(Language::Ruby);
     let marker = stage.path("injected");
     let version = format!("1'; File.write('{}', 'x'); '", marker.display());
     let outcome = stage.once("1", &json!([{"name": "beta", "version": version}]));
@@ -144,22 +144,26 @@ fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
 
 #[test]
 fn an_extension_is_compiled() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     let outcome = stage.once("require 'native'\nnative_answer", &json!([{"name": "native"}]));
     assert_eq!(value(&outcome), &json!(42));
 }
 
 #[test]
 fn a_gem_may_need_a_gem_that_comes_with_ruby() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     let code = "require 'needs-json'\n[JSON.generate([1]), BigDecimal('1.5').to_s('F')]";
     let outcome = stage.once(code, &json!([{"name": "needs-json"}]));
     assert_eq!(value(&outcome), &json!(["[1]", "1.5"]));
+    // Not a default gem, and in no source either.
+    let code = "require 'needs-matrix'\nMatrix[[1, 2], [3, 4]].determinant";
+    let outcome = stage.once(code, &json!([{"name": "needs-matrix"}]));
+    assert_eq!(value(&outcome), &json!(-2));
 }
 
 #[test]
 fn a_long_failure_of_an_extension_names_its_cause() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     let outcome = stage.once("1", &json!([{"name": "verbose"}]));
     let message = &failure(&outcome).message;
     assert!(message.contains("checking for widget.h... no"), "{message}");
@@ -168,7 +172,7 @@ fn a_long_failure_of_an_extension_names_its_cause() {
 
 #[test]
 fn a_build_that_does_not_end_is_not_taken_for_an_unreachable_source() {
-    let mut stage = PackageSource::gems().stage();
+    let mut stage = PackageServer::gems().stage();
     stage.set("install_timeout_seconds", "40");
     let outcome = stage.once("1", &json!([{"name": "stuck"}]));
     let seen = failure(&outcome);

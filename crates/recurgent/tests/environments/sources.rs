@@ -12,7 +12,7 @@ use std::time::Duration;
 use lifecycle::program::Checksum;
 use recurgent::Language;
 
-use crate::stage::Stage;
+use crate::stage::EnvironmentFixture;
 
 /// What is served, built once.
 struct Goods {
@@ -46,7 +46,7 @@ impl Goods {
 }
 
 /// Serves packages as long as the test runs.
-pub(crate) struct PackageSource {
+pub(crate) struct PackageServer {
     language: Language,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -58,7 +58,7 @@ pub(crate) struct PackageSource {
     denial: Arc<Mutex<Option<&'static str>>>,
 }
 
-impl PackageSource {
+impl PackageServer {
     pub(crate) fn gems() -> Self {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
         Self::of(Language::Ruby, GEMS.files(&BUILT))
@@ -147,8 +147,8 @@ impl PackageSource {
     }
 
     /// A stage whose packages come from here and nowhere else.
-    pub(crate) fn stage(&self) -> Stage {
-        let mut stage = Stage::new(self.language);
+    pub(crate) fn stage(&self) -> EnvironmentFixture {
+        let mut stage = EnvironmentFixture::new(self.language);
         stage.set("source_mode", "internal_only");
         stage.set(self.key(), &self.url());
         stage

@@ -18,8 +18,8 @@ fn shared() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("environments")
 }
 
-/// Everything one test needs; gone with it.
-pub(crate) struct Stage {
+/// Everything that one test needs; its files are removed with it.
+pub(crate) struct EnvironmentFixture {
     pub(crate) language: Language,
     pub(crate) directory: TempDir,
     pub(crate) config: Config,
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) progress: Arc<Mutex<Vec<String>>>,
 }
 
-impl Stage {
+impl EnvironmentFixture {
     pub(crate) fn new(language: Language) -> Self {
         let shared = shared();
         std::fs::create_dir_all(&shared).unwrap();
@@ -57,7 +57,7 @@ impl Stage {
         stage.set("cache_dir", cache.to_str().unwrap());
         stage.set("state_dir", stage.path("state").to_str().unwrap());
         stage.set("log", log.to_str().unwrap());
-        // No second chances unless a test asks for them: each failure is seen as it is.
+        // No retries unless a test sets them, so that a test sees the first failure.
         stage.set("execution_repair_budget", "0");
         stage.set("guardrail_recovery_budget", "0");
         stage.set("max_generation_attempts", "1");
@@ -130,7 +130,7 @@ impl Stage {
         serde_json::from_str(log.lines().last().unwrap()).unwrap()
     }
 
-    /// What took long since this was asked last.
+    /// The steps of preparations that observers were notified of since the last call of this.
     pub(crate) fn progress(&self) -> Vec<String> {
         std::mem::take(&mut self.progress.lock().unwrap())
     }

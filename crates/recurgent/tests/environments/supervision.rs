@@ -1,4 +1,4 @@
-//! Caps that hold under load, and asks from programs with packages.
+//! Limits on running workers hold under load, and programs with packages can ask the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use recurgent::{Language, Runtime};
 use serde_json::json;
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, failure_facts, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
-/// Answers from when to when it ran, on the clock all processes share.
+/// Gives the times at which it began and ended, on the clock that all processes share.
 const INTERVAL: &str = "import time, outer_part\nbegun = time.monotonic_ns()\ntime.sleep(0.02)\nresult = [begun, time.monotonic_ns()]";
 
 /// How many intervals overlap at most.
@@ -27,7 +27,7 @@ fn most_at_once(intervals: &[(u64, u64)]) -> usize {
     most
 }
 
-/// Calls by many agents at once; when each program ran.
+/// Runs calls of many agents at once; gives when each program ran.
 fn intervals(runtime: &Runtime, agents: usize, calls: usize) -> Vec<(u64, u64)> {
     let caller = || {
         let agent = runtime.agent("tester").build().unwrap();
@@ -45,7 +45,7 @@ fn intervals(runtime: &Runtime, agents: usize, calls: usize) -> Vec<(u64, u64)> 
 
 #[test]
 fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
-    let mut stage = PackageSource::wheels().stage();
+    let mut stage = PackageServer::wheels().stage();
     stage.set("max_running_workers", "4");
     stage.set("queue_timeout_seconds", "300");
     stage.writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
@@ -60,8 +60,8 @@ fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
 }
 
 #[test]
-fn callers_queue_for_a_worker_where_all_are_at_work() {
-    let mut stage = PackageSource::wheels().stage();
+fn callers_wait_for_a_worker_while_all_are_busy() {
+    let mut stage = PackageServer::wheels().stage();
     stage.set("max_running_workers", "8");
     stage.set("max_live_workers", "2");
     stage.set("queue_timeout_seconds", "300");
@@ -82,11 +82,11 @@ fn workers_in(cache: &std::path::Path) -> usize {
 }
 
 #[test]
-fn delegation_four_deep_under_a_cap_of_two_comes_to_an_end() {
+fn delegation_four_deep_with_two_running_workers_ends() {
     for language in [Language::Python, Language::Ruby] {
         let source = match language {
-            Language::Python => PackageSource::wheels(),
-            Language::Ruby => PackageSource::gems(),
+            Language::Python => PackageServer::wheels(),
+            Language::Ruby => PackageServer::gems(),
         };
         let mut stage = source.stage();
         stage.set("max_running_workers", "2");
@@ -124,7 +124,7 @@ fn delegation_four_deep_under_a_cap_of_two_comes_to_an_end() {
 
 #[test]
 fn a_program_with_packages_asks_like_any_other() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     stage.writes("check", "require 'beta'\nhelper = delegate('helper', purpose: 'help')\n[tool('helper').add(2).value, content('none'), runtime_context.keys.size, helper.add(3).value]", &json!([{"name": "beta"}]));
     stage.model.add("helper.add", json!({"code": "args[0] + 1"}));
     let runtime = stage.runtime();
@@ -138,7 +138,7 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
         (Language::Python, "import faulthandler\nfaulthandler._sigsegv()", "result = 1"),
         (Language::Ruby, "exit!(3)", "1"),
     ] {
-        let stage = Stage::new(language);
+        let stage = EnvironmentFixture::new(language);
         stage.writes("crash", crash, &json!([]));
         stage.writes("fine", fine, &json!([]));
         let runtime = stage.runtime();
@@ -172,7 +172,7 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
 
 #[test]
 fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
-    let mut stage = Stage::new(Language::Python);
+    let mut stage = EnvironmentFixture::new(Language::Python);
     stage.set("max_live_workers", "2");
     stage.set("queue_timeout_seconds", "3600");
     for depth in 0..3 {

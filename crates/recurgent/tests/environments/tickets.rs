@@ -6,18 +6,18 @@ use std::time::Duration;
 use recurgent::{Language, PreparationStatus, PreparationTicket};
 use serde_json::json;
 
-use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, failure_facts, value};
+use crate::sources::PackageServer;
+use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 
-fn sluggish(stage: &Stage) -> PreparationTicket {
+fn sluggish(stage: &EnvironmentFixture) -> PreparationTicket {
     stage.runtime().prepare("tester").dependency("sluggish", "").start()
 }
 
 #[test]
 fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     stage.writes("check", "require 'sluggish'\n7", &json!([]));
     let ticket = sluggish(&stage);
     assert_eq!(ticket.status(), PreparationStatus::Pending);
@@ -41,7 +41,7 @@ fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
 
 #[test]
 fn callbacks_are_called_once_it_is_settled_or_at_once() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     let ticket = sluggish(&stage);
     let (sender, notes) = mpsc::channel();
     let (early, late) = (sender.clone(), sender.clone());
@@ -67,7 +67,7 @@ fn callbacks_are_called_once_it_is_settled_or_at_once() {
 
 #[test]
 fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
-    let mut stage = PackageSource::gems().stage();
+    let mut stage = PackageServer::gems().stage();
     let runtime = stage.runtime();
     for (name, version, kind) in [
         ("no-such-gem", "", "dependency_resolution_failed"),
@@ -97,7 +97,7 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
 
 #[test]
 fn a_cancelled_preparation_ends_in_error() {
-    let stage = PackageSource::gems().stage();
+    let stage = PackageServer::gems().stage();
     let ticket = sluggish(&stage);
     ticket.cancel();
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
@@ -106,7 +106,7 @@ fn a_cancelled_preparation_ends_in_error() {
 
 #[test]
 fn a_bad_role_is_found_out_at_once() {
-    let stage = Stage::new(Language::Ruby);
+    let stage = EnvironmentFixture::new(Language::Ruby);
     let ticket = stage.runtime().prepare("  ").start();
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "invalid_call");

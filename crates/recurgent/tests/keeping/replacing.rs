@@ -88,7 +88,7 @@ fn a_recorded_call_that_does_not_repeat_is_forgotten() {
     });
 }
 
-/// What was not tried in one process is tried at a call in the next.
+/// A challenger that was not tried in one process is tried at a call in the next.
 #[test]
 fn a_challenger_left_behind_is_tried_later() {
     check(|fixture| {
@@ -157,6 +157,8 @@ fn leave(fixture: &mut KeepingFixture, artifact: lifecycle::artifact::Artifact) 
         event: PatternEvent::default(),
         counted: ToolCount::Success,
         stored_under: None,
+        answers: Vec::new(),
+        answers_bytes: 0,
     };
     let receipt = fixture.runtime().store().commit(&owner, &request, &changes).unwrap();
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));

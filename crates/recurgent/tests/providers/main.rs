@@ -12,10 +12,12 @@ mod allowance;
 mod choosing;
 mod faults;
 mod outages;
+mod questions;
 mod reaching;
 mod secrets;
 mod served;
 mod server;
+mod streams;
 mod wires;
 
 use std::time::Duration;
@@ -68,6 +70,16 @@ pub(crate) fn ask_until(
     is_retry: bool,
     cancellation: &Cancellation,
 ) -> Result<Draft, DraftFault> {
+    let (timing, unobserved) = ((timeout, is_retry), ProgressListener::default());
+    ask_listening(provider, timing, cancellation, unobserved)
+}
+
+pub(crate) fn ask_listening(
+    provider: &dyn Provider,
+    (timeout, is_retry): (Duration, bool),
+    cancellation: &Cancellation,
+    progress: ProgressListener<'_>,
+) -> Result<Draft, DraftFault> {
     let (role, method) = (Role::parse("calculator").unwrap(), Method::parse("add").unwrap());
     let request = DraftRequest {
         role: &role,
@@ -80,7 +92,7 @@ pub(crate) fn ask_until(
         sample: 0,
         seed: 0,
         cancellation,
-        progress: ProgressListener::default(),
+        progress,
     };
     provider.draft(&prompt(), &request)
 }

@@ -1,4 +1,4 @@
-//! Without a model's name, a server of one's own is asked what it serves.
+//! A server that is not one of the known services is asked for its models if none is named.
 
 use lifecycle::draft::DraftFault;
 use recurgent::provider::{ProviderChoice, ProviderOptions, Secret, choose, make};
@@ -64,7 +64,7 @@ fn a_server_without_models_is_reported_with_what_to_do() {
     assert!(matches!(fault, DraftFault::Overloaded { .. }), "it is asked again: {fault:?}");
 }
 
-/// By the variables that other tools read: the service, its address, and where both are from.
+/// Variables that other tools read choose the service and its address; both say where they are from.
 #[test]
 fn addresses_of_the_environment_are_used() {
     let given = |provider: &str, addresses: &[(&'static str, &str)], keys: &[&'static str]| {

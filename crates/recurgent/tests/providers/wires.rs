@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use lifecycle::draft::{DraftFault, Usage};
-use recurgent::provider::{Price, Prices, make};
+use recurgent::provider::{Price, Prices, make, service_names};
 use serde_json::{Value, json};
 
 use super::server::{CannedReply, ProviderServer, Request};
@@ -13,7 +13,7 @@ use super::{CANARY, PATIENT, ask, ask_at, bare, options};
 /// A program, as every service would return it.
 const CODE: &str = "result = args[0]";
 
-fn payload() -> Value {
+pub(crate) fn payload() -> Value {
     json!({"code": CODE, "dependencies": []})
 }
 
@@ -117,29 +117,24 @@ fn compare(name: &str, body: &Value) {
     assert_eq!(kept, text, "{name} is sent otherwise; if that was meant: UPDATE_SNAPSHOTS=1");
 }
 
+/// Every service is asked once. A compatible server gets no key meant for others.
 #[test]
-fn anthropic_messages() {
-    check("anthropic", "/v1/messages", Some(("x-api-key", "KEY")));
-}
-
-#[test]
-fn openai_responses() {
-    check("openai", "/v1/responses", Some(("authorization", "Bearer KEY")));
-}
-
-#[test]
-fn openai_chat() {
-    check("openai-chat", "/v1/chat/completions", Some(("authorization", "Bearer KEY")));
-}
-
-#[test]
-fn a_compatible_server_gets_no_key_meant_for_others() {
-    check("compatible", "/v1/chat/completions", None);
-}
-
-#[test]
-fn gemini() {
-    check("gemini", "/v1/models/test-model:generateContent", Some(("x-goog-api-key", "KEY")));
+fn every_service_is_asked_as_its_documentation_says() {
+    for provider in service_names().split(", ") {
+        match provider {
+            "anthropic" => check(provider, "/v1/messages", Some(("x-api-key", "KEY"))),
+            "openai" => check(provider, "/v1/responses", Some(("authorization", "Bearer KEY"))),
+            "openai-chat" => {
+                check(provider, "/v1/chat/completions", Some(("authorization", "Bearer KEY")));
+            }
+            "compatible" => check(provider, "/v1/chat/completions", None),
+            "gemini" => {
+                let path = "/v1/models/test-model:generateContent";
+                check(provider, path, Some(("x-goog-api-key", "KEY")));
+            }
+            other => panic!("the tests have no exchange of {other}"),
+        }
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0008", "sha256:8be285028717c1ee0e3a505f017357cf70adbcc3b47758ca490741bdc047fd0b"),
         ("0009", "sha256:a648d74c02b8cf7896d4e0715d0d2fa880e321bf5edc4def12a07ed504972f0c"),
         ("0010", "sha256:6c3616ffaca52a24973ee0478edf308a0a477d40a8894699c4eb3918e8b56e28"),
+        ("0011", "sha256:93f14f17dee289dcb0613ca45b61bc0d68441679c6c6c0377db99c1b27efaa13"),
     ];
     for (name, digest) in seen {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");

@@ -82,7 +82,7 @@ fn contents_are_bounded_and_the_oldest_go_first() {
     });
 }
 
-/// What has been kept too long goes with the next call, and is not given before that.
+/// A value that was kept too long is dropped with the next call, and is not given before that.
 #[test]
 fn contents_kept_too_long_are_removed() {
     check(|store| {

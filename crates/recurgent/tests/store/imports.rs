@@ -5,13 +5,14 @@ use std::fs;
 use lifecycle::contract::Contract;
 use lifecycle::example::Example;
 use lifecycle::program::Checksum;
+use lifecycle::request::CallRequest;
 use lifecycle::version_policy::MAX_VERSIONS;
 use recurgent::store::layout;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use crate::stage::{commit, key, ok, program, recalled, role};
+use crate::stage::{call, calls, commit, in_session, key, ok, program, recalled, role, sets};
 
 /// What people taught goes with the programs of a method.
 #[test]
@@ -57,6 +58,27 @@ fn an_import_respects_pins_rejections_and_the_number_of_versions() {
     other.merge(&many).unwrap();
     assert_eq!(other.versions(&key()).unwrap().len(), MAX_VERSIONS);
     assert_eq!(recalled(&other).0, "two", "the one that runs is kept, however old");
+}
+
+/// Stored contents are not exported, so an import that continues a session must leave those of the store.
+#[test]
+fn a_session_that_an_import_continues_keeps_its_stored_contents() {
+    let (ours, theirs) = (SqliteStore::in_memory().unwrap(), SqliteStore::in_memory().unwrap());
+    let owner = in_session("s");
+    let first = ok("c1").changes(sets("a", json!(1))).holds(&["numpy"]);
+    ours.commit(&owner, &call("c1"), &first.keeps("content:1", &json!(12)).0).unwrap();
+    theirs.merge(&ours.bundle_with_sessions().unwrap()).unwrap();
+    let context = theirs.context(&owner, None).unwrap().unwrap();
+    let next = CallRequest { context, ..call("c2") };
+    let second = ok("c2").changes(sets("b", json!(2)));
+    theirs.commit(&owner, &next, &second.0).unwrap();
+    let mut offered = theirs.bundle_with_sessions().unwrap();
+    offered.sessions[0].updated_at = "2999-01-01T00:00:00.000Z".to_owned();
+    let merged = ours.merge(&offered).unwrap();
+    assert_eq!(merged.conflicts, []);
+    assert_eq!(ours.bundle_with_sessions().unwrap().sessions, offered.sessions, "it is continued");
+    assert_eq!(calls(&ours, &owner, 9, None), ["c1", "c2"]);
+    assert_eq!(ours.content("content:1", None).unwrap(), Some(json!(12)));
 }
 
 /// The contract of a tool is the same after export and import, with the examples that it enforces.
@@ -183,7 +205,7 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
     assert_eq!(newest.trigger_attempt_id, Some(2));
     assert_eq!(oldest.trigger.name(), "fresh");
 
-    // What was kept is exported again.
+    // Kept versions are exported again.
     let again = store.bundle(None).unwrap();
     let tool = again.tools.iter().find(|tool| tool.name == role("converter")).unwrap();
     assert_eq!(tool.signatures["convert"], "args:0|kwargs:from,to");

@@ -1,4 +1,4 @@
-//! Sessions and what they keep: memory, packages, and to whom they belong.
+//! Sessions keep memory and packages, each for one role.
 
 use lifecycle::call::StoreFault;
 use lifecycle::context::Context;
@@ -80,7 +80,7 @@ fn a_session_keeps_what_its_agent_holds_for_each_language() {
         assert_eq!(held(&owner, Language::Python), Some(DependencyManifest::default()));
         assert_eq!(kept(0), 0, "a new language alone is not a change");
         store.commit(&owner, &call("c1"), &ok("c1").holds(&["requests"]).0).unwrap();
-        assert_eq!(kept(0), 1, "others learn of it as of a change of memory");
+        assert_eq!(kept(0), 1, "other processes notice it like a change of memory");
         let ruby = CallRequest { language: Language::Ruby, ..call("c2") };
         store.commit(&owner, &ruby, &ok("c2").0).unwrap();
         assert_eq!(held(&owner, Language::Python), Some(packages(&["requests"])));

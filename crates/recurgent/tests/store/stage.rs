@@ -97,6 +97,8 @@ pub(crate) fn ok(id: &str) -> CommittedCall {
         event: PatternEvent::default(),
         counted: ToolCount::Success,
         stored_under: None,
+        answers: Vec::new(),
+        answers_bytes: 0,
     })
 }
 

@@ -1,9 +1,12 @@
 //! How programs prove themselves: trials, recorded calls, standings, the way back.
 
 use lifecycle::admission::{Admission, MAX_CASES};
-use lifecycle::artifact::{Artifact, Cacheability, Generation, RunVerdict};
+use lifecycle::artifact::{
+    Artifact, Cacheability, Generation, ProvenShapes, RunVerdict, ShapeDigest,
+};
 use lifecycle::program::Checksum;
-use lifecycle::standing::{DecisionKind, Standing};
+use lifecycle::settlement::Changes;
+use lifecycle::standing::{DecisionKind, Standing, WINDOW};
 use recurgent::store::MAX_VERSIONS;
 use recurgent::store::catalog::{MAX_DECISIONS, Verdict};
 use serde_json::json;
@@ -35,6 +38,27 @@ fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
         let track_record =
             store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.clone();
         assert_eq!((track_record.challenger, track_record.generations), (None, 2));
+    });
+}
+
+/// A store counts in one statement, by the same rules as [`Window`](lifecycle::standing::Window) and `ProvenShapes`.
+#[test]
+fn a_store_counts_as_the_policy_does() {
+    use RunVerdict::{Answered, ContractBroken, Failed, Succeeded};
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")));
+        let stored = || store.versions(&key()).unwrap()[0].artifact.track_record.clone();
+        let (mut recent, mut shapes) = (stored().recent, stored().shapes);
+        let verdicts = [Succeeded, Answered, Succeeded, Failed, ContractBroken];
+        for (n, verdict) in verdicts.into_iter().cycle().take(3 * WINDOW).enumerate() {
+            let shape = ShapeDigest::of(&(n * 7 % (ProvenShapes::MAX + 8)).to_string());
+            let scored = ok("c").scores("one", verdict).0;
+            let changes = Changes { shape: Some(shape.clone()), ..scored };
+            commit(store, "c", &CommittedCall(changes));
+            recent.push(verdict);
+            shapes.add(&shape);
+            assert_eq!((stored().recent, stored().shapes), (recent.clone(), shapes.clone()), "{n}");
+        }
     });
 }
 

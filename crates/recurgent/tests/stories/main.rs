@@ -60,6 +60,7 @@ stories! {
     that_is_wrong = "14-that-is-wrong.md",
     two_examples = "15-two-examples.md",
     a_strangers_registry = "16-a-strangers-registry.md",
+    two_looks_at_a_messy_file = "17-two-looks-at-a-messy-file.md",
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
 use recurgent::provider::{DraftRequest, Provider};
+use serde_json::Value;
 
 use crate::parse::StoryAnswer;
 
@@ -37,9 +38,27 @@ impl StoryModel {
 
 impl Provider for StoryModel {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let key = request.key();
-        self.asked.lock().unwrap().push((key.clone(), prompt.clone()));
-        match self.answers.lock().unwrap().get_mut(&key).and_then(VecDeque::pop_front) {
+        self.answer(prompt, &request.key())
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        _schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.answer(prompt, &request.infer_key())
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}
+
+impl StoryModel {
+    fn answer(&self, prompt: &Prompt, key: &str) -> Result<Draft, DraftFault> {
+        self.asked.lock().unwrap().push((key.to_owned(), prompt.clone()));
+        match self.answers.lock().unwrap().get_mut(key).and_then(VecDeque::pop_front) {
             Some(StoryAnswer::Payload(payload)) => Ok(Draft { payload, usage: Usage::default() }),
             Some(StoryAnswer::Fault(fault)) => Err(fault),
             None => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use libc::c_long;
 use lifecycle::dialect::Language;
 use recurgent::grants::{Grants, Network};
-use recurgent::worker::{Layer, Layers};
+use recurgent::worker::{Layer, Layers, Tier};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
@@ -100,17 +100,10 @@ const REFUSED: &[&[c_long]] = &[
     &[libc::SYS_ioprio_set, 99, 0, 0], &[libc::SYS_ioprio_set, 1, NOBODY, 0], &[libc::SYS_kill, -1, 0],
     &[libc::SYS_fcntl, BAD, libc::F_SETOWN as c_long, 0], &[libc::SYS_fcntl, BAD, 15, 0],
     &[libc::SYS_ioctl, BAD, 0x8901, 0], &[libc::SYS_ioctl, BAD, 0x8902, 0],
-];
-
-#[cfg(target_arch = "x86_64")]
-#[rustfmt::skip]
-const REFUSED_HERE: &[&[c_long]] = &[
     &[libc::SYS_iopl, 9], &[libc::SYS_ioperm, BAD, 9, 0], &[libc::SYS_modify_ldt, 0, 0, 0], &[libc::SYS_mknod, NOWHERE, 0o10600, 0],
     &[libc::SYS_chmod, NOWHERE, LENDS], &[libc::SYS_creat, NOWHERE, LENDS], &[libc::SYS_open, NOWHERE, 0, LENDS],
     &[FOREIGN],
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[&[c_long]] = &[];
 
 /// The number of a call of other programs than this machine's own.
 const FOREIGN: c_long = 0x4000_0000 + libc::SYS_getpid;
@@ -119,13 +112,12 @@ const FOREIGN: c_long = 0x4000_0000 + libc::SYS_getpid;
 const MAY_LACK: &[c_long] = &[
     libc::SYS_kexec_load, libc::SYS_kexec_file_load, libc::SYS_memfd_secret, libc::SYS_init_module, libc::SYS_finit_module,
     libc::SYS_delete_module, FOREIGN,
-    #[cfg(target_arch = "x86_64")] libc::SYS_iopl,
-    #[cfg(target_arch = "x86_64")] libc::SYS_ioperm,
+    libc::SYS_iopl, libc::SYS_ioperm,
 ];
 
 #[test]
 fn the_filter_refuses_each_call_by_itself() {
-    let calls: Vec<&[c_long]> = REFUSED.iter().chain(REFUSED_HERE).copied().collect();
+    let calls: Vec<&[c_long]> = REFUSED.to_vec();
     let args = || vec![json!(calls)];
     assert_eq!(found(under(Layer::Seccomp), CALLS, args()), json!([]));
     if rustix::process::geteuid().is_root() {
@@ -399,7 +391,94 @@ fn no_group_of_the_hosts_is_kept() {
     }
 }
 
-/// What is in its own root neither lends rights nor is a device, and what a program writes cannot run.
+/// Beside a copy of this program: a directory with files that only a group may read. The copy runs as a member of that group.
+const GROUP_DIRECTORY: &str = "data";
+
+/// An ordinary user cannot drop supplementary groups, so what only they may read is hidden, in granted directories too.
+#[test]
+fn what_only_a_group_may_read_is_hidden_in_granted_directories() {
+    let data = std::env::current_exe().unwrap().with_file_name(GROUP_DIRECTORY);
+    if data.exists() {
+        check_hidden_files(&data);
+    } else if rustix::process::geteuid().is_root() {
+        run_as_member_of_group(); // only root can make such files
+    }
+}
+
+/// Makes a directory with files of a group, and runs the test once more as an ordinary user who is in it.
+fn run_as_member_of_group() {
+    const GROUP: u32 = 24;
+    const USER: u32 = 61_185;
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let program = path("workers");
+    let this = std::env::current_exe().unwrap();
+    // Not by this process: what it forks meanwhile would have the copy open for writing.
+    let copied = std::process::Command::new("cp").arg(this).arg(&program).status().unwrap();
+    assert!(copied.success());
+    std::fs::create_dir_all(path("data/inner")).unwrap();
+    for (name, mode) in [
+        ("", 0o755),
+        ("workers", 0o755),
+        ("data", 0o777),
+        ("data/open.txt", 0o644),
+        ("data/key.txt", 0o640),
+        ("data/inner/key.txt", 0o644),
+        ("data/inner", 0o750),
+    ] {
+        if name.ends_with("txt") {
+            std::fs::write(path(name), name).unwrap();
+        }
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for name in ["data/key.txt", "data/inner"] {
+        std::os::unix::fs::chown(path(name), Some(0), Some(GROUP)).unwrap();
+    }
+    let joins = format!(
+        "import os, sys\nos.setgroups([{GROUP}])\nos.setgid({USER})\nos.setuid({USER})\nos.chdir('/')\nos.execv(sys.argv[1], sys.argv[1:])"
+    );
+    let python = Driver::new().interpreter(Language::Python);
+    let ended = std::process::Command::new(python)
+        .args(["-c", &joins])
+        .arg(&program)
+        .args(["--exact", "alone::what_only_a_group_may_read_is_hidden_in_granted_directories"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(said.contains("1 passed"), "{said}{ended:?}");
+}
+
+fn check_hidden_files(directory: &Path) {
+    assert!(std::fs::read(directory.join("key.txt")).is_ok(), "the host itself may read it");
+    let python = "import os\nfound = []\nfor name in ('open.txt', 'key.txt', 'inner/key.txt'):\n    path = args[0] + '/' + name\n    \
+                  try:\n        open(path).read()\n        found.append(name)\n    \
+                  except OSError: pass\nresult = found";
+    let ruby = "%w[open.txt key.txt inner/key.txt].select do |name|\n  path = \"#{args[0]}/#{name}\"\n  \
+                File.read(path)\n  true\nrescue SystemCallError\n  false\nend";
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        let granted = vec![directory.to_owned()];
+        for grants in [
+            Grants { read: granted.clone(), ..Grants::default() },
+            Grants { write: granted.clone(), ..Grants::default() },
+            Grants { workspace: Some(directory.to_owned()), ..Grants::default() },
+        ] {
+            for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
+                let args = vec![json!(directory)];
+                let program =
+                    Program { language, code, args, grants: grants.clone(), ..Program::default() };
+                let ended = driver.run(&program);
+                assert_eq!(
+                    value(&ended),
+                    Some(&json!(["open.txt"])),
+                    "{language:?} at {tier}, {grants:?}: {ended:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Files in its own root neither lend rights nor are devices, and files that a program writes cannot run.
 #[test]
 fn own_walls_are_mounted_with_care() {
     let code =

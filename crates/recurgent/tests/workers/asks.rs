@@ -72,9 +72,42 @@ fn reply(ask: Ask) -> Answer {
             error_type: "tool_registry_violation".into(),
             message: format!("no {name}"),
         },
-        Ask::Remember { .. } | Ask::RuntimeContext { .. } | Ask::History { .. } => {
-            Answer::Value(Value::Null)
-        }
+        Ask::Infer { .. } => Answer::Value(json!(["bug"])),
+        Ask::Remember { .. }
+        | Ask::RuntimeContext { .. }
+        | Ask::Look { .. }
+        | Ask::SearchTools { .. }
+        | Ask::History { .. } => Answer::Value(Value::Null),
+    }
+}
+
+#[test]
+fn questions_and_looks_cross_as_they_are_asked() {
+    let driver = Driver::new();
+    let python = "result = infer('Which?', each=(x for x in [2**70, 'é']), schema=['bug', 'praise'])\n\
+                  infer('Read', {'a': None}, {'type': 'object'})\nlook(result, 'why')";
+    let ruby = "answer = infer('Which?', each: [2**70, 'é'].each, schema: ['bug', 'praise'])\n\
+                infer('Read', { a: nil }, { type: 'object' })\nlook(answer, 'why')\nanswer";
+    for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
+        let mut asked = Vec::new();
+        let ended = driver.ask(&Program { language, code, ..Program::default() }, |ask| {
+            asked.push(ask.clone());
+            reply(ask)
+        });
+        assert!(returned(&ended, &json!(["bug"])), "{language:?}: {ended:#?}");
+        let infer = |instruction: &str, data, each, schema| Ask::Infer {
+            instruction: instruction.to_owned(),
+            data,
+            each,
+            schema,
+        };
+        let each = vec![number("1180591620717411303424"), json!("é")];
+        let expected = [
+            infer("Which?", Value::Null, Some(each), json!(["bug", "praise"])),
+            infer("Read", json!({"a": null}), None, json!({"type": "object"})),
+            Ask::Look { value: json!(["bug"]), why: "why".to_owned() },
+        ];
+        assert_eq!(asked, expected, "{language:?}");
     }
 }
 

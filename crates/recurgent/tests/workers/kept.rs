@@ -6,6 +6,7 @@ use std::time::Duration;
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
 use recurgent::grants::Grants;
+use recurgent::worker::Tier;
 use serde_json::{Map, Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
@@ -46,6 +47,50 @@ fn a_bad_end_costs_the_kept_worker() {
         let first = run(pid).worker.pid;
         assert_eq!(run(bad).worker.pid, first);
         assert_ne!(run(pid).worker.pid, first);
+    }
+}
+
+/// Files would stay in memory or on disk for as long as the worker, and the agent's next program would find them.
+#[test]
+fn a_worker_with_files_is_not_kept() {
+    const TRIES: [(&str, &str, bool); 4] = [
+        (
+            "open('left', 'wb').write(b'x' * 5000)\nresult = 1",
+            "File.write('left', 'x' * 5000)\n1",
+            false,
+        ),
+        (
+            "import os\nleft = os.open('left', os.O_WRONLY | os.O_CREAT)\nos.write(left, b'x' * 5000)\nos.remove('left')\nresult = 1",
+            "left = IO.sysopen('left', 'w')\nIO.for_fd(left, 'w', autoclose: false).syswrite('x' * 5000)\nFile.delete('left')\n1",
+            false,
+        ),
+        (
+            "import os\nopen('left', 'wb').write(b'x' * 5000)\nos.remove('left')\nresult = 1",
+            "File.write('left', 'x' * 5000)\nFile.delete('left')\n1",
+            true,
+        ),
+        ("result = 1", "1", true),
+    ];
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        for (language, pid) in PID {
+            for (python, ruby, is_kept) in TRIES {
+                if tier == Tier::Landlock && python.contains("os.open") {
+                    continue; // what is open and has no name is not seen without namespaces
+                }
+                let run = |code| {
+                    let program = Program { language, code, proven: true, ..Program::default() };
+                    driver.run(&program).unwrap()
+                };
+                let first = run(pid).worker.pid;
+                run(if language == Language::Python { python } else { ruby });
+                assert_eq!(
+                    run(pid).worker.pid == first,
+                    is_kept,
+                    "{language:?} at {tier}: {python}"
+                );
+            }
+        }
     }
 }
 

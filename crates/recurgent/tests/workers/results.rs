@@ -64,6 +64,34 @@ fn the_method_function_is_called_whatever_shows_or_tests_it() {
     check(&cases);
 }
 
+/// Scripts end with `exit`: a result that was given counts, the method's function is called, and else there is none.
+#[test]
+fn an_exit_with_success_is_an_end_like_any_other() {
+    let with =
+        |python: &str, ruby: &str| (format!("{PYTHON}\n{python}"), format!("{RUBY}\n{ruby}"));
+    let texts = [
+        with("import sys\nsys.exit(0)", "exit"),
+        with("raise SystemExit", "exit 0"),
+        with("print(check(2, 3))\nexit()", "puts check(2, 3)\nexit(true)"),
+        with("x = check(2, 3)\nprint(x)\nquit(0)", "x = check(2, 3)\nputs x\nKernel.exit"),
+    ];
+    let mut cases: Vec<Given<'_>> = texts
+        .iter()
+        .map(|(python, ruby)| (python.as_str(), ruby.as_str(), json!(3), ResultFrom::Function))
+        .collect();
+    cases.extend([
+        ("result = 7\nexit()", "result = 7\nexit", json!(7), ResultFrom::Assigned),
+        ("import sys\nprint(3)\nsys.exit()", "puts 3\nexit", Value::Null, ResultFrom::Nothing),
+        (
+            "def check(a, b, n):\n    print(a + b)\n    exit(0)",
+            "def check(a, b, n:)\n  puts a + b\n  exit\nend",
+            Value::Null,
+            ResultFrom::Nothing,
+        ),
+    ]);
+    check(&cases);
+}
+
 /// Arguments that are given by the name of a positional parameter, in both guests. The call gives `n` by name.
 #[test]
 fn a_positional_parameter_can_be_given_by_name() {

@@ -3,7 +3,7 @@
 use lifecycle::dependency::{PackageIndex, SourceMode};
 use lifecycle::redact::redacted_text;
 use recurgent::config::Config;
-use recurgent::grants::Network;
+use recurgent::grants::{ModelSees, Network};
 use recurgent::provider::{self, ProviderChoice};
 use serde_json::{Value, json};
 
@@ -64,6 +64,19 @@ fn sent_data(config: &Config) -> Vec<DataUse> {
             when: format!(
                 "role, method, contract, tools, memory keys, earlier programs and errors, and of arguments and memory \
                  their types, sizes and short previews, also of the last turns of a session; secrets are redacted; {when_asked}"
+            ),
+        },
+        DataUse {
+            what: "values that programs ask about",
+            place: model_service(config),
+            when: format!(
+                "whole, with secrets redacted, when a program calls `infer` or `look`; model_sees={}: {}",
+                settings.model_sees.name(),
+                match settings.model_sees {
+                    ModelSees::Auto => "only to a model on this machine",
+                    ModelSees::Previews => "never",
+                    ModelSees::Values => "to any model",
+                }
             ),
         },
         DataUse {

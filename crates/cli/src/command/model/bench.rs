@@ -12,8 +12,8 @@ use recurgent::config::Config;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::serve::engine_options;
-use super::{folder, model_options};
+use super::serve::{engine_options, run_prepared};
+use super::{BenchOptions, folder, model_options};
 use crate::exit::{CommandFault, Exit};
 use crate::render;
 
@@ -30,11 +30,13 @@ struct Measured {
 
 pub(super) fn run(
     config: &Config,
-    name: Option<&str>,
-    tokens: u32,
+    asked: &BenchOptions,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
-    let found = folder(&model_options(config)?)?.find(name);
+    if !asked.prepared {
+        return Err(run_prepared(false));
+    }
+    let found = folder(&model_options(config)?)?.find(asked.name.as_deref());
     let model = found.ok_or_else(|| {
         CommandFault::missing("no such model is installed; `recurgent model install` fetches one")
     })?;
@@ -42,7 +44,7 @@ pub(super) fn run(
         .map_err(|error| CommandFault::setup(format!("no temporary directory: {error}")))?;
     let options =
         EngineOptions { prefixes: Some(scratch.path().to_owned()), ..engine_options(config) };
-    let report = measure(&model.path, &options, tokens);
+    let report = measure(&model.path, &options, asked.tokens);
     let report = report.map_err(|fault| CommandFault::failed(fault.to_string()))?;
     if as_json {
         render::json(&report.to_json(&model.name))?;
@@ -133,6 +135,12 @@ fn per_token(tokens: usize, time: Duration) -> f64 {
     time.as_secs_f64() / tokens.max(1) as f64
 }
 
+/// How fast tokens were read or written, by the clock and in processor time.
+fn rates(tokens: usize, time: Duration, cpu: Duration) -> String {
+    let (speed, cost) = (per_second(tokens, time), per_token(tokens, cpu));
+    format!("{speed:.1} tokens/s, {cost:.4} CPU s per token ({tokens} tokens)")
+}
+
 impl BenchReport {
     fn read_tokens(&self) -> usize {
         let usage = &self.cold.usage;
@@ -146,22 +154,8 @@ impl BenchReport {
         vec![
             row("model", name.to_owned()),
             row("load", format!("{:.2} s", self.load.as_secs_f64())),
-            row(
-                "read (prefill)",
-                format!(
-                    "{:.1} tokens/s, {:.4} CPU s per token ({read} tokens)",
-                    per_second(read, usage.prompt_time),
-                    per_token(read, self.cold.cpu.0)
-                ),
-            ),
-            row(
-                "write (decode)",
-                format!(
-                    "{:.1} tokens/s, {:.4} CPU s per token ({written} tokens)",
-                    per_second(written, usage.answer_time),
-                    per_token(written, self.cold.cpu.1)
-                ),
-            ),
+            row("read (prefill)", rates(read, usage.prompt_time, self.cold.cpu.0)),
+            row("write (decode)", rates(written, usage.answer_time, self.cold.cpu.1)),
             row(
                 "first token",
                 format!(

@@ -13,7 +13,7 @@ use recurgent::models::{
 };
 use serde_json::json;
 
-use super::{installed_json, model_options};
+use super::{has_engine, installed_json, model_options, no_engine};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::{self, Stream};
@@ -36,6 +36,9 @@ pub(super) struct Asked<'a> {
 }
 
 pub(super) fn run(config: &Config, asked: &Asked<'_>, as_json: bool) -> Result<Exit, CommandFault> {
+    if !has_engine(config) {
+        return Err(no_engine());
+    }
     let options = model_options(config)?;
     let interrupt = Interrupt::install()?;
     let installed = interrupt.during(|cancellation| {

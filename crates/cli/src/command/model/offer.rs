@@ -7,8 +7,9 @@ use recurgent::config::Config;
 use recurgent::provider::{
     self, Draft, DraftFault, DraftRequest, Pricing, Prompt, Provider, ProviderChoice,
 };
+use serde_json::Value;
 
-use super::install;
+use super::{has_engine, install};
 use crate::exit::CommandFault;
 
 /// Asks a person once whether a model shall be installed, then continues with it.
@@ -22,7 +23,7 @@ struct OfferingProvider {
 /// The provider of the configuration, if it has no model and a person can be asked.
 pub(crate) fn offering(config: &Config) -> Result<Option<Arc<dyn Provider>>, CommandFault> {
     let fault = |fault: provider::ProviderFault| CommandFault::setup(fault.to_string());
-    if !install::can_ask() || !config.settings().generate {
+    if !install::can_ask() || !config.settings().generate || !has_engine(config) {
         return Ok(None);
     }
     let options = config.provider_options().map_err(fault)?;
@@ -39,18 +40,42 @@ pub(crate) fn offering(config: &Config) -> Result<Option<Arc<dyn Provider>>, Com
     }
 }
 
-impl Provider for OfferingProvider {
-    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        match self.inner.draft(prompt, request) {
+impl OfferingProvider {
+    /// Asks, and once more if a model was installed meanwhile.
+    fn ask(
+        &self,
+        request: &DraftRequest<'_>,
+        ask: impl Fn(&dyn Provider) -> Result<Draft, DraftFault>,
+    ) -> Result<Draft, DraftFault> {
+        match ask(&*self.inner) {
             Err(DraftFault::Auth(_)) if !self.was_offered.swap(true, Ordering::SeqCst) => {
                 match install::offer(&self.config, request.cancellation) {
-                    Ok(_) => self.inner.draft(prompt, request),
+                    Ok(_) => ask(&*self.inner),
                     Err(_) if request.cancellation.is_cancelled() => Err(DraftFault::Cancelled),
                     Err(fault) => Err(DraftFault::Rejected(fault.message)),
                 }
             }
             answer => answer,
         }
+    }
+}
+
+impl Provider for OfferingProvider {
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        self.ask(request, |inner| inner.draft(prompt, request))
+    }
+
+    fn infer(
+        &self,
+        prompt: &Prompt,
+        schema: Option<&Value>,
+        request: &DraftRequest<'_>,
+    ) -> Result<Draft, DraftFault> {
+        self.ask(request, |inner| inner.infer(prompt, schema, request))
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {

@@ -1,12 +1,10 @@
 //! `recurgent model serve`: the engine process.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use clap::Args;
 use embedded::{EngineOptions, PROCESS_ENVIRONMENT};
 use recurgent::config::Config;
 use recurgent::regular_file::read_named;
@@ -14,29 +12,12 @@ use recurgent::worker::close_on_exec;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::model_options;
+use super::{ServeOptions, model_options};
 use crate::engine::{self, HttpOptions, Served, ServerOptions, StopSignal};
 use crate::exit::{CommandFault, Exit};
 
 /// The flag that marks a process as started with [`PROCESS_ENVIRONMENT`].
 pub(super) const PREPARED: &str = "--prepared";
-
-/// How the engine is run.
-#[derive(Debug, Args)]
-pub(super) struct ServeOptions {
-    /// Also serve OpenAI's chat form at this port of 127.0.0.1
-    #[arg(long, value_name = "PORT")]
-    http: Option<u16>,
-    /// Answer only HTTP requests with the token in this file
-    #[arg(long, value_name = "FILE", requires = "http")]
-    token_file: Option<PathBuf>,
-    /// Leave the terminal's session, and end when idle; a call starts the engine this way
-    #[arg(long, hide = true)]
-    detach: bool,
-    /// This process was started with the environment variables that the engine needs
-    #[arg(long, hide = true)]
-    prepared: bool,
-}
 
 impl ServeOptions {
     pub(super) fn run(&self, config: &Config) -> Result<Exit, CommandFault> {

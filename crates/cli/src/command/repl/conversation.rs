@@ -1,4 +1,4 @@
-//! What a conversation knows of itself: its last call, what that did and cost, and what people say about it.
+//! The state of a conversation: its last call, what that did and cost, and what people say about it.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ use recurgent::{
 };
 use serde_json::{Map, Value, json};
 
-use super::line::MethodArgs;
+use super::method_args::MethodArgs;
 use crate::command::agent::value;
 use crate::command::call::named_values;
 use crate::command::input::ArgumentReader;

@@ -5,6 +5,7 @@ use lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use lifecycle::example::Example;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::request::{Method, Role};
+use lifecycle::tool::ToolCount;
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
 use recurgent::store::catalog::TaughtMethod;
 use recurgent::store::prelude::*;
@@ -23,8 +24,8 @@ const CHECKSUM_CHARS: usize = 19;
 const MAX_METHODS: usize = 1_000;
 /// Recorded calls that are shown.
 const MAX_CASES: usize = 5;
-/// Columns of the counts beside a chart.
-const CHART_NOTE_COLUMNS: usize = 26;
+/// Before a chart on a line of its own.
+const CHART_INDENT: &str = "    ";
 /// Columns of one line of a contract.
 const LINE_COLUMNS: usize = 160;
 
@@ -109,15 +110,18 @@ fn inputs(inputs: &Inputs) -> Value {
 
 /// How the last calls of a role ended, oldest first.
 fn recent(store: &SqliteStore, role: &Role) -> Result<Vec<Value>, CommandFault> {
-    let ended = |event: &PatternEvent| {
-        let state = match (event.outcome_status.as_str(), event.weak_success_signals.is_empty()) {
-            ("ok", true) => "ok",
-            ("ok", false) => "weak",
-            _ => "failed",
-        };
-        json!({"timestamp": event.timestamp, "method": event.method_name, "state": state})
-    };
+    let ended = |event: &PatternEvent| json!({"timestamp": event.timestamp, "method": event.method_name, "state": state_of(event)});
     Ok(store.patterns(role)?.iter().map(ended).collect())
+}
+
+/// How a call ended, in a word. An error that the tool did not cause is `other`.
+fn state_of(event: &PatternEvent) -> &'static str {
+    match (ToolCount::of_event(event), event.weak_success_signals.is_empty()) {
+        (ToolCount::Success, true) => "ok",
+        (ToolCount::Success, false) => "weak",
+        (ToolCount::Failure, _) => "failed",
+        (ToolCount::Neither, _) => "other",
+    }
 }
 
 fn version(version: &VersionEntry) -> Value {
@@ -223,20 +227,47 @@ fn list(value: &Value, key: &str) -> Vec<Value> {
     value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// The last calls, one block each: tall if it worked, half if its success says little, low if it failed.
-fn chart(recent: &[Value], room: Room, paint: Paint) -> Option<String> {
+/// The last calls, one block each: tall if it worked, half if its success says little, low if it failed, a dot if it ended
+/// in an error that the tool did not cause. The counts are of all of them; where they leave no room, the blocks have a
+/// line of their own, which says how many it shows.
+fn chart(recent: &[Value], room: Room, paint: Paint) -> Vec<String> {
     const LABEL: &str = "  last calls: ";
-    let most = room.columns.saturating_sub(LABEL.len() + CHART_NOTE_COLUMNS).max(1);
+    if recent.is_empty() {
+        return Vec::new();
+    }
+    let blocks = |calls: &[Value]| -> String {
+        calls.iter().map(|call| block(&text(call, "state"), paint)).collect()
+    };
+    let count = |state: &str| recent.iter().filter(|call| text(call, "state") == state).count();
+    let note = format!("ok {}, weak {}, failed {}", count("ok"), count("weak"), count("failed"));
+    let note = match count("other") {
+        0 => note,
+        others => format!("{note}, other errors {others}"),
+    };
+    let beside = LABEL.len() + recent.len() + 2 + note.len();
+    if beside <= room.columns {
+        let note = paint.in_style(Style::Faint, &note);
+        return vec![format!("{LABEL}{}  {note}", blocks(recent))];
+    }
+    let cut = |shown: usize| format!("  (last {shown} of {})", recent.len());
+    let most = match room.columns.saturating_sub(CHART_INDENT.len()) {
+        whole if recent.len() <= whole => recent.len(),
+        columns => columns.saturating_sub(cut(recent.len()).len()).max(1),
+    };
     let shown = recent.get(recent.len().saturating_sub(most)..).unwrap_or_default();
-    let blocks = shown.iter().map(|call| match text(call, "state").as_str() {
+    let cut = if shown.len() < recent.len() { cut(shown.len()) } else { String::new() };
+    let mut lines = render::beside(LABEL, LABEL.len(), &note, room);
+    lines.push(format!("{CHART_INDENT}{}{cut}", blocks(shown)));
+    lines
+}
+
+fn block(state: &str, paint: Paint) -> String {
+    match state {
         "ok" => paint.in_style(Style::Good, "█"),
         "weak" => paint.in_style(Style::Warning, "▄"),
+        "other" => paint.in_style(Style::Faint, "·"),
         _ => paint.in_style(Style::Bad, "▁"),
-    });
-    let count = |state: &str| shown.iter().filter(|call| text(call, "state") == state).count();
-    let note = format!("  ok {}, weak {}, failed {}", count("ok"), count("weak"), count("failed"));
-    let blocks: String = blocks.collect();
-    (!shown.is_empty()).then(|| format!("{LABEL}{blocks}{}", paint.in_style(Style::Faint, &note)))
+    }
 }
 
 fn method_lines(method: &Value, room: Room) -> Vec<String> {
@@ -367,6 +398,61 @@ fn field(key: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_that_are_no_fault_of_the_tool_are_not_shown_as_failed() {
+        let event = |status: &str, counted| PatternEvent {
+            outcome_status: status.to_owned(),
+            counted: Some(counted),
+            ..PatternEvent::default()
+        };
+        let calls = [
+            event("ok", ToolCount::Success),
+            event("error", ToolCount::Neither),
+            event("error", ToolCount::Failure),
+        ];
+        let states = calls.each_ref().map(state_of);
+        assert_eq!(states, ["ok", "other", "failed"]);
+        let recent: Vec<Value> = states.iter().map(|state| json!({ "state": state })).collect();
+        let room = Room { columns: 100, is_bound: true };
+        assert_eq!(
+            chart(&recent, room, Paint { colour: false }),
+            ["  last calls: █·▁  ok 1, weak 0, failed 1, other errors 1"]
+        );
+    }
+
+    #[test]
+    fn the_counts_are_of_all_calls_at_every_width() {
+        let calls = |count: usize| -> Vec<Value> {
+            (0..count).map(|_| json!({"state": "ok"})).chain([json!({"state": "other"})]).collect()
+        };
+        for (count, columns, expected) in [
+            (5, 70, &["  last calls: █████·  ok 5, weak 0, failed 0, other errors 1"][..]),
+            (5, 60, &["  last calls: █████·  ok 5, weak 0, failed 0, other errors 1"]),
+            (
+                5,
+                40,
+                &[
+                    "  last calls: ok 5, weak 0, failed 0,",
+                    "              other errors 1",
+                    "    █████·",
+                ],
+            ),
+            (
+                59,
+                40,
+                &[
+                    "  last calls: ok 59, weak 0, failed 0,",
+                    "              other errors 1",
+                    "    ██████████████████·  (last 19 of 60)",
+                ],
+            ),
+        ] {
+            let room = Room { columns, is_bound: true };
+            let shown = chart(&calls(count), room, Paint { colour: false });
+            assert_eq!(shown, expected, "{count} at {columns}");
+        }
+    }
 
     #[test]
     fn unknown_fields_are_not_shown_as_null() {

@@ -8,7 +8,7 @@ use crate::command::filter::LogFilter;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook::{self, Follower};
 use crate::render::entry::{
-    Tokens, arguments, call_name, cost, count, dollars, seconds, source, text, time,
+    Tokens, arguments, call_name, cost, count, dollars, model_calls, seconds, source, text, time,
 };
 use crate::render::paint::Style;
 use crate::render::table::{Column, Table, TableCell, cell, plain};
@@ -67,7 +67,7 @@ fn summary(call: &Value) -> Value {
         "error_type": field("outcome_error_type"),
         "duration_ms": field("duration_ms"),
         "source": source(call),
-        "model_calls": count(call, "/generation_attempt"),
+        "model_calls": model_calls(call),
         "input_tokens": tokens.input,
         "cached_tokens": tokens.cached,
         "output_tokens": tokens.output,
@@ -116,7 +116,7 @@ fn row(call: &Value, ids: &[&str]) -> Vec<TableCell> {
         cell(style, status),
         plain(seconds(call, "duration_ms").map(duration).unwrap_or_default()),
         plain(source(call)),
-        plain(nothing_if_zero(count(call, "/generation_attempt"))),
+        plain(nothing_if_zero(model_calls(call))),
         plain(sent),
         plain(cost(call).map_or_else(|| "-".to_owned(), dollars)),
         plain(count(call, "/attempt_id").to_string()),

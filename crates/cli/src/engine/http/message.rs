@@ -40,7 +40,7 @@ impl HttpRequest {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether its host is a name of this machine: a page whose name leads here is refused.
+    /// Whether its host is a name of this machine. Requests with another `Host` are refused, against DNS rebinding.
     pub(super) fn is_for_this_machine(&self) -> bool {
         let host = self.header("host").unwrap_or_default();
         let name = match host.rsplit_once(':') {

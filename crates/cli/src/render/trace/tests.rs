@@ -49,7 +49,7 @@ fn ended(result: Result<Value, Failure>, milliseconds: u64) -> EventKind {
     let role = Role::parse("r").unwrap();
     let method = Method::parse("m").unwrap();
     EventKind::Ended {
-        outcome: Outcome::new(role, method, result),
+        outcome: Box::new(Outcome::new(role, method, result)),
         from_storage: false,
         model_calls: 1,
         took: Duration::from_millis(milliseconds),

@@ -186,6 +186,55 @@ fn shorthand_names_every_key_and_its_type() {
     }
 }
 
+/// Keys and examples named like misspelt words are data, and remarks of JSON Schema are legal.
+#[test]
+fn words_of_a_schema_that_demand_nothing_are_remarks() {
+    for schema in [
+        json!({"type": "object", "properties": {"requird": {"type": "string"}}}),
+        json!({"const": {"requird": 1}}),
+        json!({"enum": [{"patern": 1}], "examples": [{"tpye": 2}], "default": {"itms": []}}),
+        json!({"type": "string", "x-order": 3, "nullable": true, "units": "m"}),
+        json!({"required": ["requird"], "dependentRequired": {"typo": ["a"]}}),
+    ] {
+        let contract = object(json!({"deliverable": {"schema": schema}}));
+        let made = Contract::compose(Some(&contract), &Map::new());
+        assert!(made.is_ok(), "{schema}: {made:?}");
+    }
+}
+
+/// In JSON Schema `true` allows everything and `false` nothing, wherever a schema may stand.
+#[test]
+fn a_schema_may_be_true_or_false() {
+    let closed = json!({"type": "object", "properties": {"a": true, "b": false}});
+    for deliverable in [closed.clone(), json!({"schema": closed})] {
+        check(&deliverable, &json!({"a": [1]}), "ok");
+        check(&deliverable, &json!({"a": 1, "b": 2}), "schema_violation $.b");
+    }
+    let rows = [
+        (json!({"type": "array", "items": true}), json!([1, "a"]), "ok"),
+        (json!({"type": "array", "items": false}), json!([]), "ok"),
+        (json!({"type": "array", "items": false}), json!([1]), "schema_violation $[0]"),
+        (
+            json!({"prefixItems": [{"type": "string"}, true], "items": false}),
+            json!(["a", 1, 2]),
+            "schema_violation $[2]",
+        ),
+        (json!({"anyOf": [false, {"type": "string"}]}), json!(1), "schema_violation $"),
+        (json!({"anyOf": [false, {"type": "string"}]}), json!("a"), "ok"),
+        (json!({"not": true}), json!(1), "schema_violation $"),
+        (json!({"schema": true}), json!(1), "ok"),
+        (json!({"schema": false}), json!(1), "schema_violation $"),
+        (
+            json!({"type": "object", "constraints": {"properties": {"a": false}}}),
+            json!({"a": 1}),
+            "schema_violation $.a",
+        ),
+    ];
+    for (deliverable, value, expected) in rows {
+        check(&deliverable, &value, expected);
+    }
+}
+
 /// A person is asked what was meant.
 #[test]
 fn a_word_that_is_not_understood_is_refused_with_a_suggestion() {
@@ -209,6 +258,21 @@ fn a_word_that_is_not_understood_is_refused_with_a_suggestion() {
         (json!({"deliverable": "arry"}), "deliverable", "did you mean `array`?"),
         (json!({"deliverable": {"movies": "arry"}}), "deliverable.movies", "`array`"),
         (json!({"deliverable": {"a": {"b": ["integr"]}}}), "deliverable.a.b.0", "`integer`"),
+        (
+            json!({"deliverable": {"schema": {"type": "object", "requird": ["a"]}}}),
+            "deliverable.schema.requird",
+            "did you mean `required`?",
+        ),
+        (
+            json!({"deliverable": {"schema": {"properties": {"a": {"anyOf": [{"min_items": 1}]}}}}}),
+            "deliverable.schema.properties.a.anyOf.0.min_items",
+            "did you mean `minItems`?",
+        ),
+        (
+            json!({"deliverable": {"schema": {"items": {"$defs": {"n": {"patern": "^a"}}}}}}),
+            "deliverable.schema.items.$defs.n.patern",
+            "`pattern`",
+        ),
         (json!({"purpos": "p"}), "purpos", "did you mean `purpose`?"),
         (json!({"capabilities": ["http"]}), "capabilities", "`deliverable`"),
         (json!({"examples": [{"args": [1]}]}), "examples", "exactly one of"),
@@ -250,6 +314,12 @@ fn a_contract_that_no_person_wrote_is_tolerated_with_a_note() {
             "min_items_violation $",
         ),
         (json!({"deliverable": {"type": "array", "min_itmes": 1}}), "min_items", json!([]), "ok"),
+        (
+            json!({"deliverable": {"schema": {"type": "object", "anyOf": [{"requird": ["a"]}]}}}),
+            "`required`",
+            json!([]),
+            "schema_violation $",
+        ),
         (json!({"deliverable": "arry"}), "`array`", json!(1), "ok"),
         (
             json!({"deliverable": {"movies": "arry", "count": "integer"}}),

@@ -156,7 +156,7 @@ impl<'pr> Reader<'_> {
             return receiver.item(key.as_ref().and_then(constant).as_ref());
         }
         match (held, name.as_str()) {
-            // What is defined on an agent's class is defined on the agent.
+            // A method of an agent's class is one of the agent.
             (Operand::Agent(_), "singleton_class" | "class" | "itself") => receiver,
             (Operand::Path(_), "singleton_class") => receiver,
             (Operand::Path(path), "parse" | "join") if path == "URI" => receiver,
@@ -214,8 +214,8 @@ impl<'pr> Reader<'_> {
             "method" => Operand::Function,
             _ if makes_agent(None, name) => agent(self.first_argument(node).as_ref()),
             "context" | "memory" | "runtime_context" => Operand::Context,
-            // An address by its class, so that what is sent to it is known.
-            "URI" => Operand::Path("URI".to_owned()),
+            // Known by name: what is sent to an address, and the search for tools.
+            "URI" | "tools" => Operand::Path(name.to_owned()),
             _ => Operand::Unknown,
         }
     }

@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lifecycle::draft::DraftFault;
+use lifecycle::event::ModelProgress;
 use thiserror::Error;
 
 use super::launch::{EngineLaunch, StartedEngine, explained};
 use super::protocol::{
-    EngineAnswer, EngineReply, EngineRequest, EngineStage, EngineStatus, FrameReader,
-    GenerateRequest, LineFault, MAX_REPLY_BYTES, request_line,
+    EngineAnswer, EngineReply, EngineRequest, EngineStatus, FrameReader, GenerateRequest,
+    LineFault, MAX_REPLY_BYTES, request_line,
 };
 use crate::guest::Cancellation;
 
@@ -99,7 +100,7 @@ impl EngineClient {
         request: &GenerateRequest,
         limit: Duration,
         cancellation: &Cancellation,
-        listener: &mut dyn FnMut(&EngineStage),
+        listener: &mut dyn FnMut(&ModelProgress),
     ) -> Result<EngineAnswer, EngineFailure> {
         let request = EngineRequest::Generate(request.clone());
         let line = request_line(&request).map_err(|fault| refused(&fault))?;
@@ -168,7 +169,7 @@ impl EngineClient {
         mut stream: UnixStream,
         line: &[u8],
         patience: &mut Patience<'_>,
-        listener: &mut dyn FnMut(&EngineStage),
+        listener: &mut dyn FnMut(&ModelProgress),
     ) -> Result<Option<EngineReply>, EngineFailure> {
         let broken = |error: io::Error| {
             EngineFailure::Ended(format!("the connection to the engine failed: {error}"))
@@ -216,12 +217,9 @@ impl EngineClient {
 
 impl Patience<'_> {
     /// The time for the answer begins when the engine begins to read the prompt.
-    fn heard(&mut self, stage: &EngineStage) {
-        match stage {
-            EngineStage::Queued(_) | EngineStage::Loading | EngineStage::Writing { .. } => {}
-            EngineStage::Reading { .. } => {
-                self.deadline = self.deadline.min(Instant::now() + self.limit);
-            }
+    fn heard(&mut self, progress: &ModelProgress) {
+        if let ModelProgress::Reading { .. } = progress {
+            self.deadline = self.deadline.min(Instant::now() + self.limit);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::guest::Cancellation;
 pub const SOCKET_FILE: &str = "engine.sock";
 /// The engine's log in its folder.
 pub const LOG_FILE: &str = "engine.log";
-/// The name of the program that has the engine.
+/// The name of the program that contains the engine.
 const PROGRAM: &str = "recurgent";
 /// Time an engine has to listen; it loads its model later.
 const START_LIMIT: Duration = Duration::from_mins(2);
@@ -91,7 +91,7 @@ impl EngineLaunch {
         let started = self.spawn()?;
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            // Looked up first: an engine that ended before a failed connection attempt does not listen.
+            // Read the exit status before connecting: if the engine had already exited, a failed connection is final.
             let ended = started.exit_status();
             if let Some(stream) = self.connect()? {
                 return Ok((stream, started));

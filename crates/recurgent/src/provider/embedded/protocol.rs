@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use lifecycle::event::ModelProgress;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -75,6 +76,15 @@ pub enum AnswerForm {
     /// Any text.
     #[default]
     Text,
+    /// One JSON object around one value.
+    Object {
+        /// How the object begins.
+        opening: String,
+        /// How the value begins.
+        value: String,
+        /// How the object ends after the value.
+        closing: String,
+    },
     /// A program that defines one function.
     Program {
         /// The language, as `provider` settings name it.
@@ -91,7 +101,7 @@ pub enum AnswerForm {
 #[serde(rename_all = "snake_case")]
 pub enum EngineReply {
     /// How far it is.
-    Progress(EngineStage),
+    Progress(ModelProgress),
     /// The answers.
     Answer(EngineAnswer),
     /// What it does.
@@ -104,28 +114,6 @@ pub enum EngineReply {
         is_transient: bool,
         /// What happened, and what to do next.
         message: String,
-    },
-}
-
-/// How far a request is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EngineStage {
-    /// It waits for this many earlier requests.
-    Queued(usize),
-    /// The model is loaded.
-    Loading,
-    /// The prompt is read.
-    Reading {
-        /// Tokens so far.
-        done: u64,
-        /// Tokens in all.
-        total: u64,
-    },
-    /// The answer is written.
-    Writing {
-        /// Tokens so far, in each answer.
-        tokens: u64,
     },
 }
 
@@ -351,8 +339,8 @@ mod tests {
             log_probability: -1.5,
         };
         let replies = [
-            EngineReply::Progress(EngineStage::Queued(2)),
-            EngineReply::Progress(EngineStage::Reading { done: 1, total: 2 }),
+            EngineReply::Progress(ModelProgress::Queued(2)),
+            EngineReply::Progress(ModelProgress::Reading { done: 1, total: 2 }),
             EngineReply::Answer(EngineAnswer { texts: vec![text], usage }),
             EngineReply::Stopping,
             EngineReply::Fault { is_transient: true, message: "m".to_owned() },

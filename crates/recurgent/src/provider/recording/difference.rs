@@ -1,15 +1,16 @@
-//! How two prompts differ: what changes from run to run does not count, what does is shown, short.
+//! How two prompts differ. Text that changes from run to run is ignored; the first other differences are shown,
+//! shortened.
 
 /// Lines of a difference that are shown.
 const MAX_LINES: usize = 3;
 /// Characters shown on each side of the first difference in a line.
 const AROUND: usize = 60;
 
-/// How the line of a prompt begins that names the function to write. Recordings of version 0.1 lack it.
+/// The beginning of the line that names the function to write. Recordings of version 0.1 lack it.
 const HEAD_LINE: &str = "Write exactly this function: `";
 
-/// A prompt without what no two runs share, addresses of objects in a worker's memory, and without what follows from
-/// the call.
+/// A prompt without addresses in a worker's memory, which no two runs share, and without the line that follows from the
+/// call.
 pub(super) fn masked(text: &str) -> String {
     let lines = text.split_inclusive('\n').filter(|line| !line.starts_with(HEAD_LINE));
     let text: String = lines.collect();
@@ -49,7 +50,7 @@ fn common_chars(one: &str, other: &str) -> usize {
     one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count()
 }
 
-/// A line's name and what is around a place in it.
+/// The name of a line, and the text around a place in it.
 fn around(line: &str, place: usize) -> String {
     let name = line.split_once(": ").map_or("", |(name, _)| name);
     let start = place.saturating_sub(AROUND);

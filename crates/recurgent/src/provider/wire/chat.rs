@@ -4,14 +4,14 @@
 //! does not know it is asked for a JSON object, then for plain text, from which the payload is salvaged.
 
 use lifecycle::draft::{DraftFault, Usage};
-use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    ModelRequest, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
+    ModelRequest, PayloadKind, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
     never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
+use crate::provider::stream::Streaming;
 
 /// The ways to ask for JSON.
 const SHAPES: &[Shape] = &[Shape::Schema, Shape::Object, Shape::Text];
@@ -22,6 +22,7 @@ pub(super) const OPENAI_CHAT: Wire = Wire {
     key_variable: Some("OPENAI_API_KEY"),
     base_url: "https://api.openai.com/v1",
     address_variable: Some(("OPENAI_BASE_URL", "")),
+    elsewhere: None,
     lists_models: false,
     default_model: "gpt-6.1-terra",
     model_prefixes: &[],
@@ -31,8 +32,15 @@ pub(super) const OPENAI_CHAT: Wire = Wire {
     post: |request, shape| post(request, shape, false),
     refuses_shape: |status, said| refuses_shape(false, status, said),
     may_refuse_shape: never_silently,
+    streaming: Some(STREAMING),
     payload,
     usage,
+};
+
+/// Not every server reports the tokens: then each piece counts as one.
+const STREAMING: Streaming = Streaming {
+    fields: || json!({"stream": true, "stream_options": {"include_usage": true}}),
+    join,
 };
 
 /// Any server that speaks the same form. Its models have smaller windows and rarely repair a program but may write
@@ -63,12 +71,12 @@ fn may_refuse_shape(compatible: bool, status: u16) -> bool {
     compatible && matches!(status, 500 | 501)
 }
 
-fn response_format(shape: Shape, compatible: bool) -> Option<Value> {
-    let schema = strict_payload_schema();
+fn response_format(kind: PayloadKind<'_>, shape: Shape, compatible: bool) -> Option<Value> {
+    let (schema, strict) = kind.strict_schema();
     match shape {
         Shape::Schema => Some(json!({
             "type": "json_schema",
-            "json_schema": {"name": PROGRAM, "strict": true, "schema": schema},
+            "json_schema": {"name": kind.name(), "strict": strict, "schema": schema},
         })),
         // OpenAI refuses fields it does not know.
         Shape::Object if compatible => Some(json!({"type": "json_object", "schema": schema})),
@@ -89,8 +97,8 @@ fn post(request: &ModelRequest<'_>, shape: Shape, compatible: bool) -> Post {
         // OpenAI's newer models refuse the old name; other servers know only that one.
         let limit = if compatible { "max_tokens" } else { "max_completion_tokens" };
         fields.insert(limit.to_owned(), json!(request.max_output_tokens));
-        let format =
-            response_format(shape, compatible).map(|format| ("response_format".to_owned(), format));
+        let format = response_format(request.kind, shape, compatible)
+            .map(|format| ("response_format".to_owned(), format));
         fields.extend(format);
         let temperature = request.temperature.map(|t| ("temperature".to_owned(), json!(t)));
         fields.extend(temperature);
@@ -99,7 +107,27 @@ fn post(request: &ModelRequest<'_>, shape: Shape, compatible: bool) -> Post {
     Post { url, headers: bearer(request.key), body }
 }
 
-fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn join(pieces: &[Value]) -> Option<Value> {
+    let of =
+        |pointer: &str| pieces.iter().filter_map(|piece| text(piece, pointer)).collect::<String>();
+    let finish_reason =
+        pieces.iter().rev().find_map(|piece| text(piece, "/choices/0/finish_reason"))?;
+    let usage =
+        pieces.iter().rev().find_map(|piece| piece.get("usage").filter(|it| it.is_object()));
+    let counted = || json!({"completion_tokens": pieces.len()});
+    Some(json!({
+        "choices": [{
+            "finish_reason": finish_reason,
+            "message": {
+                "content": of("/choices/0/delta/content"),
+                "refusal": of("/choices/0/delta/refusal"),
+            },
+        }],
+        "usage": usage.cloned().unwrap_or_else(counted),
+    }))
+}
+
+fn payload(body: &Value, kind: PayloadKind<'_>) -> Result<Value, DraftFault> {
     let choice = body.pointer("/choices/0").ok_or_else(|| misshapen("choices"))?;
     match text(choice, "/finish_reason") {
         Some("length") => return Err(DraftFault::Truncated),
@@ -112,11 +140,12 @@ fn payload(body: &Value) -> Result<Value, DraftFault> {
         return Err(DraftFault::Refused(format!("the model refused: {refusal}")));
     }
     match choice.pointer("/message/content") {
-        Some(Value::String(words)) => salvaged(words),
+        Some(Value::String(words)) => salvaged(words, kind),
         Some(Value::Array(parts)) => {
-            salvaged(&parts.iter().filter_map(|part| text(part, "/text")).collect::<String>())
+            let words: String = parts.iter().filter_map(|part| text(part, "/text")).collect();
+            salvaged(&words, kind)
         }
-        Some(Value::Null) => salvaged(""),
+        Some(Value::Null) => salvaged("", kind),
         Some(_) | None => Err(misshapen("message.content")),
     }
 }

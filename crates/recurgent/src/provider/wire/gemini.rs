@@ -1,11 +1,10 @@
 //! Gemini `generateContent`: the answer's text must match a JSON schema.
 
 use lifecycle::draft::{DraftFault, Usage};
-use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    ModelRequest, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen, never_refuses,
+    ModelRequest, PayloadKind, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen, never_refuses,
     never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
@@ -16,6 +15,7 @@ pub(super) const GEMINI: Wire = Wire {
     key_variable: Some("GEMINI_API_KEY"),
     base_url: "https://generativelanguage.googleapis.com/v1beta",
     address_variable: Some(("GOOGLE_GEMINI_BASE_URL", "/v1beta")),
+    elsewhere: None,
     lists_models: false,
     default_model: "gemini-3.8-flash",
     model_prefixes: &["gemini"],
@@ -25,6 +25,7 @@ pub(super) const GEMINI: Wire = Wire {
     post,
     refuses_shape: never_refuses,
     may_refuse_shape: never_silently,
+    streaming: None,
     payload,
     usage,
 };
@@ -32,7 +33,7 @@ pub(super) const GEMINI: Wire = Wire {
 fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
     let mut generation = json!({
         "responseMimeType": "application/json",
-        "responseJsonSchema": payload_schema(),
+        "responseJsonSchema": request.kind.schema(),
         "maxOutputTokens": request.max_output_tokens,
     });
     if let (Some(fields), Some(temperature)) = (generation.as_object_mut(), request.temperature) {
@@ -49,7 +50,7 @@ fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
     Post { url, headers, body }
 }
 
-fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn payload(body: &Value, kind: PayloadKind<'_>) -> Result<Value, DraftFault> {
     if let Some(reason) = text(body, "/promptFeedback/blockReason") {
         return Err(DraftFault::Refused(format!("the service blocked the prompt: {reason}")));
     }
@@ -70,7 +71,7 @@ fn payload(body: &Value) -> Result<Value, DraftFault> {
         .filter(|part| !is_thought(part))
         .filter_map(|part| text(part, "/text"))
         .collect();
-    salvaged(&words)
+    salvaged(&words, kind)
 }
 
 fn usage(body: &Value) -> Usage {

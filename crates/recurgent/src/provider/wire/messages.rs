@@ -4,15 +4,15 @@
 //! cache.
 
 use lifecycle::draft::{DraftFault, Usage};
-use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    ModelRequest, PROGRAM, PROGRAM_HELP, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen,
+    ModelRequest, PayloadKind, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen,
     never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
 use crate::provider::secret::Secret;
+use crate::provider::stream::Streaming;
 
 /// Anthropic Messages.
 pub(super) const ANTHROPIC: Wire = Wire {
@@ -20,6 +20,7 @@ pub(super) const ANTHROPIC: Wire = Wire {
     key_variable: Some("ANTHROPIC_API_KEY"),
     base_url: "https://api.anthropic.com/v1",
     address_variable: Some(("ANTHROPIC_BASE_URL", "/v1")),
+    elsewhere: None,
     lists_models: false,
     default_model: "claude-sonnet-5-5",
     model_prefixes: &["claude"],
@@ -29,6 +30,7 @@ pub(super) const ANTHROPIC: Wire = Wire {
     post,
     refuses_shape,
     may_refuse_shape: never_silently,
+    streaming: Some(Streaming { fields: || json!({"stream": true}), join }),
     payload,
     usage,
 };
@@ -49,7 +51,7 @@ fn post(request: &ModelRequest<'_>, shape: Shape) -> Post {
         "messages": [{"role": "user", "content": request.user}],
     });
     if let Some(fields) = body.as_object_mut() {
-        fields.extend(json_fields(shape));
+        fields.extend(json_fields(request.kind, shape));
     }
     if let (Some(fields), Some(temperature)) = (body.as_object_mut(), request.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
@@ -59,17 +61,16 @@ fn post(request: &ModelRequest<'_>, shape: Shape) -> Post {
     Post { url: format!("{}/messages", request.base_url), headers, body }
 }
 
-fn json_fields(shape: Shape) -> Vec<(String, Value)> {
+fn json_fields(kind: PayloadKind<'_>, shape: Shape) -> Vec<(String, Value)> {
     let fields = match shape {
         Shape::Schema => {
-            let format = json!({"type": "json_schema", "schema": payload_schema()});
+            let format = json!({"type": "json_schema", "schema": kind.schema()});
             vec![("output_config", json!({"format": format}))]
         }
         Shape::Tool => {
-            let schema = payload_schema();
-            let tool =
-                json!({"name": PROGRAM, "description": PROGRAM_HELP, "input_schema": schema});
-            let choice = json!({"type": "tool", "name": PROGRAM});
+            let (name, help, schema) = (kind.name(), kind.help(), kind.schema());
+            let tool = json!({"name": name, "description": help, "input_schema": schema});
+            let choice = json!({"type": "tool", "name": name});
             vec![("tools", json!([tool])), ("tool_choice", choice)]
         }
         Shape::Object | Shape::Text => Vec::new(),
@@ -83,7 +84,43 @@ fn refuses_shape(status: u16, said: &str) -> bool {
     matches!(status, 400 | 422) && named.iter().any(|word| said.contains(word))
 }
 
-fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn join(events: &[Value]) -> Option<Value> {
+    let of =
+        |kind: &'static str| events.iter().filter(move |event| text(event, "/type") == Some(kind));
+    let mut message = of("message_start").next()?.get("message")?.as_object()?.clone();
+    let content: Option<Vec<Value>> =
+        of("content_block_start").map(|start| block(start, of("content_block_delta"))).collect();
+    message.insert("content".to_owned(), Value::Array(content?));
+    let mut usage = message.get("usage").and_then(Value::as_object).cloned().unwrap_or_default();
+    for change in of("message_delta") {
+        let stop_reason = change.pointer("/delta/stop_reason").cloned().unwrap_or_default();
+        message.insert("stop_reason".to_owned(), stop_reason);
+        usage.extend(change.get("usage").and_then(Value::as_object).cloned().unwrap_or_default());
+    }
+    message.insert("usage".to_owned(), Value::Object(usage));
+    of("message_stop").next().map(|_| Value::Object(message))
+}
+
+/// One block of an answer, from how it starts and what is added to it.
+fn block<'a>(start: &Value, deltas: impl Iterator<Item = &'a Value>) -> Option<Value> {
+    let mut block = start.get("content_block")?.as_object()?.clone();
+    let deltas: Vec<&Value> =
+        deltas.filter(|delta| delta.get("index") == start.get("index")).collect();
+    let added = |pointer: &str| -> String {
+        deltas.iter().filter_map(|delta| text(delta, pointer)).collect()
+    };
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => block.insert("text".to_owned(), Value::String(added("/delta/text"))),
+        Some("tool_use") => {
+            let input = serde_json::from_str(&added("/delta/partial_json")).unwrap_or_default();
+            block.insert("input".to_owned(), input)
+        }
+        Some(_) | None => None,
+    };
+    Some(Value::Object(block))
+}
+
+fn payload(body: &Value, kind: PayloadKind<'_>) -> Result<Value, DraftFault> {
     let content = body.get("content").and_then(Value::as_array);
     let content = content.ok_or_else(|| misshapen("content"))?;
     let words = || content.iter().filter_map(|block| text(block, "/text")).collect::<String>();
@@ -95,7 +132,7 @@ fn payload(body: &Value) -> Result<Value, DraftFault> {
     let used = content.iter().find(|block| text(block, "/type") == Some("tool_use"));
     match used.and_then(|block| block.get("input")) {
         Some(input) => Ok(input.clone()),
-        None => salvaged(&words()),
+        None => salvaged(&words(), kind),
     }
 }
 

@@ -1,21 +1,22 @@
 //! OpenAI Responses: the answer's text must match a strict schema. Nothing is stored at the service.
 
 use lifecycle::draft::{DraftFault, Usage};
-use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    ModelRequest, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
+    ModelRequest, PayloadKind, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
     never_refuses, never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
+use crate::provider::stream::Streaming;
 
 /// OpenAI Responses.
-pub(in crate::provider) const OPENAI: Wire = Wire {
+pub(super) const OPENAI: Wire = Wire {
     name: "openai",
     key_variable: Some("OPENAI_API_KEY"),
     base_url: "https://api.openai.com/v1",
     address_variable: Some(("OPENAI_BASE_URL", "")),
+    elsewhere: Some(&super::COMPATIBLE),
     lists_models: false,
     default_model: "gpt-6.1-terra",
     model_prefixes: &["gpt-", "chatgpt-", "ft:gpt-", "o1", "o3", "o4"],
@@ -25,20 +26,22 @@ pub(in crate::provider) const OPENAI: Wire = Wire {
     post,
     refuses_shape: never_refuses,
     may_refuse_shape: never_silently,
+    streaming: Some(Streaming { fields: || json!({"stream": true}), join }),
     payload,
     usage,
 };
 
 fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
+    let (schema, strict) = request.kind.strict_schema();
     let mut body = json!({
         "model": request.model,
         "instructions": request.system,
         "input": request.user,
         "text": {"format": {
             "type": "json_schema",
-            "name": PROGRAM,
-            "strict": true,
-            "schema": strict_payload_schema(),
+            "name": request.kind.name(),
+            "strict": strict,
+            "schema": schema,
         }},
         "max_output_tokens": request.max_output_tokens,
         "store": false,
@@ -50,7 +53,17 @@ fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
     Post { url, headers: bearer(request.key), body }
 }
 
-fn payload(body: &Value) -> Result<Value, DraftFault> {
+/// The last event has the whole answer.
+fn join(events: &[Value]) -> Option<Value> {
+    let ends = ["response.completed", "response.incomplete", "response.failed"];
+    let last = events
+        .iter()
+        .rev()
+        .find(|event| text(event, "/type").is_some_and(|kind| ends.contains(&kind)));
+    last?.get("response").cloned()
+}
+
+fn payload(body: &Value, kind: PayloadKind<'_>) -> Result<Value, DraftFault> {
     match (text(body, "/status"), text(body, "/incomplete_details/reason")) {
         (Some("incomplete"), Some("content_filter")) => {
             return Err(DraftFault::Refused("the service's content filter stopped it".to_owned()));
@@ -67,7 +80,7 @@ fn payload(body: &Value) -> Result<Value, DraftFault> {
         return Err(DraftFault::Refused(format!("the model refused: {refusal}")));
     }
     let words: String = parts.iter().filter_map(|part| text(part, "/text")).collect();
-    salvaged(&words)
+    salvaged(&words, kind)
 }
 
 fn failed(body: &Value) -> DraftFault {

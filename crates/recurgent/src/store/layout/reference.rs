@@ -7,7 +7,7 @@ use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dialect::Language;
 use lifecycle::program::Checksum;
 use lifecycle::redact::redacted_text;
-use lifecycle::standing::{Standing, Window};
+use lifecycle::standing::{MAX_SESSIONS, Standing, Window};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
@@ -15,11 +15,9 @@ use super::super::SESSION_MARK_CHARS;
 use super::super::bundle::{ArtifactEntry, ToolEntry, VersionEntry};
 use super::wire::JsonFields;
 
-/// Sessions taken from a card.
-const MAX_SESSIONS: usize = 8;
 /// Characters kept of the failure a program was written for.
 const MAX_FAILURE_CHARS: usize = 400;
-/// Errors that were the world's fault, as that runtime classed them.
+/// Errors that were the world's fault, as that runtime classed them: a timeout too, which here counts against the program.
 const EXTRINSIC: [&str; 10] = [
     "timeout",
     "provider",
@@ -107,7 +105,7 @@ fn version(
     })
 }
 
-/// What was observed of a version and how it came to be, as columns of its row. What cannot be read is left out.
+/// What was observed of a version and how it came to be, as columns of its row. Unreadable values are left out.
 fn evidence(
     file: &JsonFields<'_>,
     card: Option<&JsonFields<'_>>,
@@ -166,8 +164,7 @@ fn recent(card: &JsonFields<'_>) -> Window {
 fn sessions(card: &JsonFields<'_>) -> String {
     let traces = card.get("sessions").and_then(Value::as_array);
     let digest = |trace: &Value| -> String {
-        let trace = trace.as_str().unwrap_or_default();
-        Checksum::of(trace).as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
+        Checksum::short_of(trace.as_str().unwrap_or_default(), SESSION_MARK_CHARS)
     };
     traces.into_iter().flatten().take(MAX_SESSIONS).map(digest).collect()
 }

@@ -19,7 +19,7 @@ use super::fault::SqliteFault;
 use crate::lock_file::{LockFault, LockFile, LockGuard};
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("../schema/0001.sql"),
     include_str!("../schema/0002.sql"),
     include_str!("../schema/0003.sql"),
@@ -30,6 +30,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("../schema/0008.sql"),
     include_str!("../schema/0009.sql"),
     include_str!("../schema/0010.sql"),
+    include_str!("../schema/0011.sql"),
 ];
 /// Marks files of this program (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;

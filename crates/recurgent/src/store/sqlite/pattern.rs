@@ -1,30 +1,29 @@
 //! Pattern memory: the last calls of each role.
 
+use lifecycle::correction::{MAX_REASK_DISTANCE, may_correct};
 use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
 use lifecycle::request::{CallRequest, Role};
+use lifecycle::retention::last_expired_event;
 use rusqlite::{Connection, params};
 
-use super::super::{MAX_REASK_DISTANCE, Owner, session_mark};
+use super::super::{Owner, session_mark};
 use super::column::{Json, Word};
 use super::fault::SqliteFault;
 use super::read::{one, rows};
 use super::write::run;
-
-/// How many come before old ones are dropped: to drop one with each call would be one more page to write.
-const EVENTS_BATCH: usize = 32;
 
 const EARLIER: &str = "
     SELECT event FROM (
       SELECT method, trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?4)
     WHERE method = ?2 AND trace_id = ?3 LIMIT 1";
 
-/// What a call at the root may correct. An event this version cannot read is none.
+/// The earlier call that a call may correct. An event this version cannot read is none.
 pub(super) fn earlier(
     connection: &Connection,
     owner: &Owner,
     request: &CallRequest,
 ) -> Result<Option<PatternEvent>, SqliteFault> {
-    if request.lineage.depth() > 0 {
+    if !may_correct(request) {
         return Ok(None);
     }
     let (role, method) = (request.role.as_str(), request.method.as_str());
@@ -84,7 +83,8 @@ const OBSERVE: &str = "
 const DROP_EVENTS: &str = "DELETE FROM patterns WHERE role = ?1 AND sequence <= ?2";
 
 /// Adds to pattern memory; its numbers only grow, so what is too old is found without counting, and dropped once in
-/// a while. What may be corrected is found by the mark of its session, which stands in the column of the trace.
+/// a while. The call that a later one may correct is found by the mark of its session, which stands in the column of the
+/// trace.
 pub(super) fn observe(
     transaction: &Connection,
     owner: &Owner,
@@ -95,8 +95,8 @@ pub(super) fn observe(
     let mark = session_mark(owner, request);
     let row = params![role, request.method.as_str(), mark, Json(event)];
     let newest: usize = transaction.prepare_cached(OBSERVE)?.query_row(row, |row| row.get(0))?;
-    if newest > MAX_EVENTS && newest.is_multiple_of(EVENTS_BATCH) {
-        run(transaction, DROP_EVENTS, params![role, newest - MAX_EVENTS])?;
+    if let Some(last) = last_expired_event(newest) {
+        run(transaction, DROP_EVENTS, params![role, last])?;
     }
     Ok(())
 }

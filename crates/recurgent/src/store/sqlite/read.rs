@@ -1,5 +1,7 @@
 //! What is read from the store. Every statement seeks; none looks at more rows than it gives.
 
+use std::collections::BTreeMap;
+
 use lifecycle::artifact::ProvenShapes;
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
@@ -7,9 +9,11 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
+use lifecycle::program::Checksum;
 use lifecycle::prompt::{MAX_TOOLS, PromptContext};
 use lifecycle::request::{CallRequest, Role};
-use lifecycle::retention::MAX_CONTENTS;
+use lifecycle::retention::is_readable_content;
+use lifecycle::session_policy;
 use lifecycle::standing::StateKeys;
 use lifecycle::tool::{KnownTool, Tool, ToolCandidate, most_relevant};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
@@ -191,7 +195,8 @@ pub(super) fn context(
         };
     }
     let floor = one(&snapshot, CONTEXT_FLOOR, [], |row| row.get(0))?.unwrap_or(0);
-    Ok((held != Some(floor)).then(|| Context::restored(floor, [])))
+    let version = session_policy::first_version(floor);
+    Ok((held != Some(version)).then(|| Context::restored(version, [])))
 }
 
 fn restored(snapshot: &Connection, owner: i64, version: u64) -> Result<Context, SqliteFault> {
@@ -258,21 +263,33 @@ pub(super) fn call_record(
     })
 }
 
-/// Values that are about to be dropped are no longer given.
 const CONTENT: &str = "
-    SELECT payload FROM contents
-    WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2) AND id > (SELECT max(id) FROM contents) - ?3
-    ORDER BY id DESC LIMIT 1";
+    SELECT payload, id, (SELECT max(id) FROM contents) FROM contents
+    WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2) ORDER BY id DESC LIMIT 1";
 
 pub(super) fn content(
     connection: &Connection,
     reference: &str,
     kept_since: Option<&str>,
 ) -> Result<Option<Value>, SqliteFault> {
-    let found = one(connection, CONTENT, params![reference, kept_since, MAX_CONTENTS], |row| {
-        row.get::<_, Json<_>>(0)
+    let found = one(connection, CONTENT, params![reference, kept_since], |row| {
+        Ok((row.get::<_, Json<_>>(0)?.0, row.get(1)?, row.get(2)?))
     })?;
-    Ok(found.map(|payload| payload.0))
+    Ok(found.and_then(|(payload, id, newest)| is_readable_content(id, newest).then_some(payload)))
+}
+
+const ANSWER: &str = "SELECT answer FROM answers WHERE digest = ?1";
+
+pub(super) fn answers(
+    connection: &Connection,
+    keys: &[Checksum],
+) -> Result<BTreeMap<Checksum, Value>, SqliteFault> {
+    let mut found = BTreeMap::new();
+    for key in keys {
+        let answer = one(connection, ANSWER, [key.as_str()], |row| row.get::<_, Json<Value>>(0))?;
+        found.extend(answer.map(|answer| (key.clone(), answer.0)));
+    }
+    Ok(found)
 }
 
 const SESSIONS: &str = "
@@ -335,7 +352,8 @@ pub(super) fn bounded(limit: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 12] = [
+pub(super) const SEEKS: [&str; 13] = [
+    ANSWER,
     MANIFEST,
     SIBLINGS,
     HISTORY_COUNT,
@@ -351,3 +369,6 @@ pub(super) const SEEKS: [&str; 12] = [
 ];
 #[cfg(test)]
 pub(super) const BOUNDED_SCANS: [&str; 3] = [CANDIDATES, TOOLS, CALL_RECORD];
+/// What people ask for, and what runs once for many calls: the cost may depend on how much is stored.
+#[cfg(test)]
+pub(super) const MAINTENANCE: [&str; 1] = [SESSIONS];

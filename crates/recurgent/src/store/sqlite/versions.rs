@@ -2,7 +2,7 @@
 //!
 //! Rows are loaded and written here; [`lifecycle::version_policy`] decides what is written.
 
-use lifecycle::admission::{Case, MAX_CASES};
+use lifecycle::admission::Case;
 use lifecycle::artifact::{
     Artifact, ArtifactChange, ArtifactKey, Generation, ProvenShapes, RunVerdict, ShapeDigest,
     TrackRecord,
@@ -10,14 +10,16 @@ use lifecycle::artifact::{
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PROMPT_VERSION;
 use lifecycle::request::{CallRequest, Role};
+use lifecycle::retention::MAX_DECISIONS;
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::standing::{
-    Decision, Evidence, Standing, StateKeys, WINDOW, Window, state_key_agreement,
+    Decision, Evidence, MAX_SESSIONS, Standing, StateKeys, WINDOW, Window, state_key_agreement,
 };
-use lifecycle::version_policy::{self, ArtifactRow, RowChange, VersionRow, VersionTally};
+use lifecycle::version_policy::{
+    self, ArtifactRow, FirstCounts, RecordedCases, RowChange, VersionRow, VersionTally,
+};
 use rusqlite::{Connection, Params, Row, params};
 
-use super::super::catalog::MAX_DECISIONS;
 use super::super::{MAX_RECALLED, MAX_SIBLINGS_KNOWN, Owner, session_mark};
 use super::column::{Json, Word};
 use super::fault::SqliteFault;
@@ -153,8 +155,8 @@ pub(super) fn settle(
             }
         }
     }
-    let is_recorded = version_policy::records_case(receipt.admission);
-    if let Some(case) = changes.case.as_ref().filter(|_| is_recorded) {
+    let may_record = version_policy::may_record(receipt.admission);
+    if let Some(case) = changes.case.as_ref().filter(|_| may_record) {
         let key = if receipt.admission.is_some() { &own_key } else { key };
         record_case(transaction, key, case, version)?;
     }
@@ -188,22 +190,21 @@ const NEXT_VERSION: &str = "
 const RUN: &str = "UPDATE artifacts SET current = ?2, challenger = NULL WHERE id = ?1";
 const UNPIN: &str = "UPDATE artifacts SET pinned = 0 WHERE id = ?1";
 const CHALLENGE: &str = "UPDATE artifacts SET challenger = ?2 WHERE id = ?1";
-/// A text that was here before becomes the newest version again. Its successes stay counted, so that two
-/// processes that admit the same program at once lose none; its failures are forgotten, since it just worked.
+/// Writes the whole row, also over that of an earlier version with the same text.
 const KEEP_VERSION: &str = "
     INSERT INTO artifact_versions (
       artifact_id, version, checksum, standing, recent, sessions, shapes, successes, failures, repairs, cacheability,
       runtime_version, prompt_version, admitted_at, author, trigger_reason, parent, failure, pure, state_keys,
-      manifest, code, trigger_stage, trigger_error_class, trigger_attempt_id, agreement)
+      manifest, code, trigger_stage, trigger_error_class, trigger_attempt_id, agreement, rejected)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?14,
-            ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)
+            ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)
     ON CONFLICT (artifact_id, checksum) DO UPDATE
     SET version = excluded.version, standing = excluded.standing, recent = excluded.recent,
-        sessions = excluded.sessions, shapes = excluded.shapes, successes = successes + excluded.successes,
+        sessions = excluded.sessions, shapes = excluded.shapes, successes = excluded.successes,
         failures = excluded.failures, repairs = excluded.repairs, cacheability = excluded.cacheability,
         runtime_version = excluded.runtime_version, prompt_version = excluded.prompt_version,
         admitted_at = excluded.admitted_at, author = excluded.author,
-        rejected = rejected AND excluded.author <> 'person', trigger_reason = excluded.trigger_reason,
+        rejected = excluded.rejected, trigger_reason = excluded.trigger_reason,
         parent = excluded.parent, failure = excluded.failure, pure = excluded.pure,
         state_keys = excluded.state_keys, failing_case = NULL, manifest = excluded.manifest,
         code = excluded.code, trigger_stage = excluded.trigger_stage,
@@ -234,7 +235,7 @@ fn admit(
         .map_or((None, &[][..]), |loaded| (Some(&loaded.artifact), loaded.versions.as_slice()));
     let admitted =
         version_policy::admitted(generation, number, artifact, incumbent.as_ref(), versions);
-    keep_version(transaction, id, number, generation, call)?;
+    keep_version(transaction, (id, number), generation, admitted.counts, call)?;
     apply(transaction, id, &admitted.changes)?;
     let awaits_trial = admitted.changes.contains(&RowChange::Challenge(Some(number)));
     Ok(Receipt {
@@ -248,9 +249,9 @@ fn admit(
 
 fn keep_version(
     transaction: &Connection,
-    id: i64,
-    number: u32,
+    (id, number): (i64, u32),
     generation: &Generation,
+    counts: FirstCounts,
     call: &Called<'_>,
 ) -> Result<(), SqliteFault> {
     let Generation {
@@ -272,8 +273,8 @@ fn keep_version(
         new.track_record.recent.as_str(),
         call.session,
         call.shape.map_or("", ShapeDigest::as_str),
-        new.successes,
-        new.failures,
+        counts.successes,
+        counts.failures,
         new.repairs,
         Word(new.cacheability),
         new.runtime_version,
@@ -290,6 +291,7 @@ fn keep_version(
         failure.as_ref().map(|failure| &failure.class),
         failure.as_ref().map(|failure| failure.attempt_id),
         agreement.as_ref().map(Json),
+        counts.rejected,
     ];
     run(transaction, KEEP_VERSION, row)?;
     Ok(())
@@ -352,9 +354,7 @@ const SET_FAILING: &str =
 const REJECT: &str =
     "UPDATE artifact_versions SET rejected = 1 WHERE artifact_id = ?1 AND checksum = ?2";
 const DROP_VERSION: &str = "DELETE FROM artifact_versions WHERE artifact_id = ?1 AND version = ?2";
-/// Calls recorded before they named their version go with any rejected version.
-const DROP_CASES: &str =
-    "DELETE FROM corpus WHERE artifact_id = ?1 AND (checksum = ?2 OR checksum IS NULL)";
+const DROP_CASES: &str = "DELETE FROM corpus WHERE artifact_id = ?1 AND checksum IS ?2";
 const RECOUNT_CASES: &str = "
     UPDATE artifacts SET cases = (SELECT count(*) FROM corpus WHERE artifact_id = ?1) WHERE id = ?1";
 
@@ -379,7 +379,8 @@ fn apply(transaction: &Connection, id: i64, changes: &[RowChange]) -> Result<(),
                 run(transaction, REJECT, params![id, checksum.as_str()])?
             }
             RowChange::DropCases(checksum) => {
-                run(transaction, DROP_CASES, params![id, checksum.as_str()])?;
+                let checksum = checksum.as_ref().map(Checksum::as_str);
+                run(transaction, DROP_CASES, params![id, checksum])?;
                 run(transaction, RECOUNT_CASES, [id])?
             }
             RowChange::Drop(number) => run(transaction, DROP_VERSION, params![id, number])?,
@@ -404,8 +405,6 @@ const COUNT_REPAIR: &str = concat!(
     "UPDATE artifact_versions SET repairs = repairs + 1 WHERE checksum = ?5 AND artifact_id = ",
     artifact_id!()
 );
-/// Different sessions remembered of one version; the policy asks for two.
-const MAX_SESSIONS: usize = 8;
 
 /// Counts a call of a stored program; gives what its record now makes of it.
 fn score(
@@ -481,40 +480,45 @@ fn record_decision(
     run(transaction, TRIM_DECISIONS, params![id, MAX_DECISIONS])
 }
 
+const RECORDED_CASES: &str = "
+    SELECT id, cases, EXISTS (SELECT 1 FROM corpus WHERE artifact_id = artifacts.id AND inputs_digest = ?5)
+    FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 const RECORD_CASE: &str = "
-    INSERT OR IGNORE INTO corpus (artifact_id, inputs_digest, recorded_at, observed, inputs, checksum)
-    SELECT id, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?6, ?7, ?9 FROM artifacts
-    WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4 AND cases < ?8";
-const COUNT_CASES: &str =
-    concat!("UPDATE artifacts SET cases = cases + ?5 WHERE id = ", artifact_id!());
+    INSERT INTO corpus (artifact_id, inputs_digest, recorded_at, observed, inputs, checksum)
+    VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?3, ?4, ?5)";
+const COUNT_CASES: &str = "UPDATE artifacts SET cases = cases + ?2 WHERE id = ?1";
 
-/// The first call with given inputs is kept, while there is room.
+/// The calls recorded of an artifact, and its id; `None`: there is no artifact.
+fn recorded_cases(
+    transaction: &Connection,
+    key: &ArtifactKey,
+    inputs_digest: &str,
+) -> Result<Option<(i64, RecordedCases)>, SqliteFault> {
+    one(transaction, RECORDED_CASES, bound(key, [inputs_digest]), |row| {
+        Ok((row.get(0)?, RecordedCases { count: row.get(1)?, has_inputs: row.get(2)? }))
+    })
+}
+
 fn record_case(
     transaction: &Connection,
     key: &ArtifactKey,
     case: &Case,
     version: Option<&Checksum>,
 ) -> Result<(), SqliteFault> {
-    let (role, method, language, contract) = columns(key);
-    let row = params![
-        role,
-        method,
-        language,
-        contract,
-        case.inputs.digest(),
-        Json(&case.observed),
-        Json(&case.inputs),
-        MAX_CASES,
-        version.map(Checksum::as_str),
-    ];
-    if run(transaction, RECORD_CASE, row)? > 0 {
-        run(transaction, COUNT_CASES, params![role, method, language, contract, 1])?;
-    }
+    let inputs_digest = case.inputs.digest();
+    let recorded = recorded_cases(transaction, key, &inputs_digest)?;
+    let recorded = recorded.filter(|(_, recorded)| version_policy::records_case(*recorded));
+    let Some((id, _)) = recorded else { return Ok(()) };
+    let version = version.map(Checksum::as_str);
+    let row = params![id, inputs_digest, Json(&case.observed), Json(&case.inputs), version];
+    run(transaction, RECORD_CASE, row)?;
+    run(transaction, COUNT_CASES, params![id, 1])?;
     Ok(())
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 21] = [
+pub(super) const SEEKS: [&str; 23] = [
+    UNPIN,
     RECALL,
     INCUMBENT,
     NEXT_VERSION,
@@ -534,6 +538,7 @@ pub(super) const SEEKS: [&str; 21] = [
     STATE_KEYS,
     RECORD_DECISION,
     TRIM_DECISIONS,
+    RECORDED_CASES,
     RECORD_CASE,
     COUNT_CASES,
 ];

@@ -6,12 +6,14 @@ use lifecycle::context::ContextChanges;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::history::Content;
+use lifecycle::inference::KeptAnswer;
 use lifecycle::request::CallRequest;
 use lifecycle::retention::{
     ContentBounds, MAX_INSTANCES, excess_records, is_instance_batch, last_expired_record,
 };
+use lifecycle::session_policy::{self, PackageChange};
 use lifecycle::settlement::{Changes, Kept, Receipt};
-use lifecycle::tool::{Tool, ToolCount};
+use lifecycle::tool::{Tool, ToolCount, counts_early_call};
 use rusqlite::{Connection, Params, params};
 
 use super::super::Owner;
@@ -19,7 +21,7 @@ use super::column::{Json, Word};
 use super::fault::SqliteFault;
 use super::owner_key;
 use super::pattern;
-use super::read::one;
+use super::read::{one, rows};
 use super::versions;
 
 pub(super) fn commit(
@@ -30,8 +32,8 @@ pub(super) fn commit(
 ) -> Result<Receipt, SqliteFault> {
     let owner_row = owner_row(transaction, owner, 1)?;
     if let Some(Kept { context, tools, manifest }) = &changes.kept {
-        let grown = keep_manifest(transaction, owner, &owner_row, request.language, manifest)?;
-        if grown || !context.is_empty() {
+        let packages = keep_manifest(transaction, owner, &owner_row, request.language, manifest)?;
+        if packages == PackageChange::Changed || !context.is_empty() {
             set_context(transaction, owner, &owner_row, request.context.version(), context)?;
         }
         for tool in tools {
@@ -48,6 +50,7 @@ pub(super) fn commit(
     for content in &changes.contents {
         receipt.contents_evicted += keep_content(transaction, &owner_row, content)?;
     }
+    keep_answers(transaction, changes)?;
     if let Some(since) = &changes.contents_kept_since {
         receipt.contents_evicted += drop_contents(transaction, |oldest| oldest.kept_at < *since)?;
     }
@@ -72,6 +75,7 @@ struct OwnerRow {
     history_count: u64,
 }
 
+/// A new session starts at [`session_policy::first_version`].
 const OWNER_ROW: &str = "
     INSERT INTO owners (kind, name, role, context_version, history_count, updated_at)
     VALUES (?1, ?2, ?3, (SELECT value FROM meta WHERE key = 'context_floor'), ?4,
@@ -100,13 +104,14 @@ fn owner_row(
     Ok(owner_row)
 }
 
-const NEXT_CONTEXT: &str = "UPDATE owners SET context_version = context_version + 1 WHERE id = ?1";
+const NEXT_CONTEXT: &str = "UPDATE owners SET context_version = ?2 WHERE id = ?1";
 const UNSET: &str = "DELETE FROM context_entries WHERE owner_id = ?1 AND key = ?2";
 const SET: &str = "
     INSERT INTO context_entries (owner_id, key, value) VALUES (?1, ?2, ?3)
     ON CONFLICT (owner_id, key) DO UPDATE SET value = excluded.value";
 
-/// Compares the version and sets; as `Context::apply`, removals first. Memory without a session is not stored.
+/// Sets if [`session_policy::next_version`] allows it; as `Context::apply`, removals first. Memory without a session is
+/// not stored.
 fn set_context(
     transaction: &Connection,
     owner: &Owner,
@@ -115,10 +120,10 @@ fn set_context(
     changes: &ContextChanges,
 ) -> Result<(), SqliteFault> {
     let Some(session) = &owner.session else { return Ok(()) };
-    if owner_row.context_version != base {
+    let Some(next) = session_policy::next_version(owner_row.context_version, base) else {
         return Err(StoreFault::Conflict { session: session.clone() }.into());
-    }
-    run(transaction, NEXT_CONTEXT, [owner_row.id])?;
+    };
+    run(transaction, NEXT_CONTEXT, params![owner_row.id, next])?;
     for key in &changes.unset {
         run(transaction, UNSET, params![owner_row.id, key])?;
     }
@@ -133,26 +138,25 @@ const KEEP_MANIFEST: &str = "
     INSERT INTO manifests (owner_id, language, manifest) VALUES (?1, ?2, ?3)
     ON CONFLICT (owner_id, language) DO UPDATE SET manifest = excluded.manifest";
 
-/// Keeps the packages a session's agent holds; says whether they differ from what was kept.
+/// Keeps the packages a session's agent holds; gives how they differ from what was kept.
 fn keep_manifest(
     transaction: &Connection,
     owner: &Owner,
     owner_row: &OwnerRow,
     language: Language,
     manifest: &DependencyManifest,
-) -> Result<bool, SqliteFault> {
+) -> Result<PackageChange, SqliteFault> {
     if owner.session.is_none() {
-        return Ok(false);
+        return Ok(PackageChange::None);
     }
-    let before = one(transaction, HELD_MANIFEST, params![owner_row.id, language.name()], |row| {
+    let stored = one(transaction, HELD_MANIFEST, params![owner_row.id, language.name()], |row| {
         row.get::<_, Json<DependencyManifest>>(0)
     })?;
-    let before = before.map(|before| before.0);
-    if before.as_ref() == Some(manifest) {
-        return Ok(false);
+    let change = session_policy::packages(stored.as_ref().map(|stored| &stored.0), manifest);
+    if change != PackageChange::None {
+        run(transaction, KEEP_MANIFEST, params![owner_row.id, language.name(), Json(manifest)])?;
     }
-    run(transaction, KEEP_MANIFEST, params![owner_row.id, language.name(), Json(manifest)])?;
-    Ok(before.unwrap_or_default() != *manifest)
+    Ok(change)
 }
 
 /// A tool asked for again without a contract keeps the one it has.
@@ -190,8 +194,7 @@ const COUNT_EARLY_CALL: &str = "
     SET calls = calls + 1, successes = successes + excluded.successes, failures = failures + excluded.failures";
 const ADD_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
 
-/// Counts a call in the registry entry of its role, if that is a tool. A role that a program calls may become a tool
-/// with that program's own commit; any other role does not.
+/// Counts a call in the registry entry of its role, if that is a tool, else where [`counts_early_call`] says so.
 fn count_call(
     transaction: &Connection,
     request: &CallRequest,
@@ -201,7 +204,7 @@ fn count_call(
     let row = params![role, counted == ToolCount::Success, counted == ToolCount::Failure];
     if run(transaction, COUNT_CALL, row)? > 0 {
         run(transaction, ADD_METHOD, params![role, request.method.as_str()])?;
-    } else if request.lineage.depth() > 0 {
+    } else if counts_early_call(request) {
         run(transaction, COUNT_EARLY_CALL, row)?;
     }
     Ok(())
@@ -259,6 +262,30 @@ fn keep_content(
         .query_row(row, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let bounds = ContentBounds::after(newest, end);
     drop_contents(transaction, |oldest| bounds.excludes(oldest.id, oldest.start))
+}
+
+const KEEP_ANSWER: &str = "
+    INSERT OR IGNORE INTO answers (digest, start, bytes, answer)
+    VALUES (?1, coalesce((SELECT start + bytes FROM answers WHERE id = (SELECT max(id) FROM answers)), 0), ?2, ?3)";
+/// The newest is always kept, so that the sum of bytes goes on.
+const DROP_ANSWERS: &str = "
+    DELETE FROM answers
+    WHERE start < (SELECT start + bytes FROM answers WHERE id = (SELECT max(id) FROM answers)) - ?1
+    AND +id < (SELECT max(id) FROM answers)";
+
+/// Adds answers and drops the oldest beyond the space they may take.
+fn keep_answers(transaction: &Connection, changes: &Changes) -> Result<(), SqliteFault> {
+    if changes.answers.is_empty() {
+        return Ok(());
+    }
+    for KeptAnswer { key, answer } in &changes.answers {
+        let text = answer.to_string();
+        // A row has its key and numbers beside the answer.
+        let bytes = text.len() + key.as_str().len();
+        run(transaction, KEEP_ANSWER, params![key.as_str(), bytes, text])?;
+    }
+    run(transaction, DROP_ANSWERS, [changes.answers_bytes])?;
+    Ok(())
 }
 
 /// Drops the first of the kept values while they are too old.
@@ -325,18 +352,18 @@ fn trim(transaction: &Connection, owner: &Owner, owner_row: &OwnerRow) -> Result
     Ok(left)
 }
 
-const RAISE_FLOOR: &str = "
-    UPDATE meta SET value = max(value, 1 + (
-      SELECT max(context_version) FROM owners WHERE kind = 'session' AND name = ?1))
-    WHERE key = 'context_floor'";
+/// The second column is null if there is no such session.
+const HIGHEST_VERSION: &str = "
+    SELECT coalesce((SELECT value FROM meta WHERE key = 'context_floor'), 0), max(max(context_version), 0)
+    FROM owners WHERE kind = 'session' AND name = ?1";
+const RAISE_FLOOR: &str = "UPDATE meta SET value = ?1 WHERE key = 'context_floor'";
 const REMOVE_SESSION: &str = "DELETE FROM owners WHERE kind = 'session' AND name = ?1";
 const SESSION_EXISTS: &str = "SELECT 1 FROM owners WHERE kind = 'session' AND name = ?1 LIMIT 1";
 
 pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<bool, SqliteFault> {
-    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
-        return Ok(false);
-    }
-    run(transaction, RAISE_FLOOR, [name])?;
+    let known = one(transaction, HIGHEST_VERSION, [name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let Some((floor, Some(highest))) = known else { return Ok(false) };
+    run(transaction, RAISE_FLOOR, [session_policy::floor_after_removal(floor, highest)])?;
     run(transaction, REMOVE_SESSION, [name])?;
     Ok(true)
 }
@@ -344,8 +371,8 @@ pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<boo
 const FORGET_MEMORY: &str = "
     DELETE FROM context_entries WHERE key = ?2
       AND owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
-const NEXT_VERSION: &str = "
-    UPDATE owners SET context_version = 1 + max(context_version, 0) WHERE kind = 'session' AND name = ?1";
+const VERSIONS: &str =
+    "SELECT id, max(context_version, 0) FROM owners WHERE kind = 'session' AND name = ?1";
 
 /// Does not read the value: it may be the one that cannot be read.
 pub(super) fn forget_memory(
@@ -353,11 +380,15 @@ pub(super) fn forget_memory(
     name: &str,
     key: &str,
 ) -> Result<Option<usize>, SqliteFault> {
-    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
+    let owners: Vec<(i64, u64)> =
+        rows(transaction, VERSIONS, [name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if owners.is_empty() {
         return Ok(None);
     }
     let forgotten = run(transaction, FORGET_MEMORY, [name, key])?;
-    run(transaction, NEXT_VERSION, [name])?;
+    for (id, version) in owners {
+        run(transaction, NEXT_CONTEXT, params![id, session_policy::after_forgetting(version)])?;
+    }
     Ok(Some(forgotten))
 }
 
@@ -391,7 +422,9 @@ pub(super) fn run(
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 22] = [
+pub(super) const SEEKS: [&str; 25] = [
+    KEEP_ANSWER,
+    DROP_ANSWERS,
     OWNER_ROW,
     HELD_MANIFEST,
     KEEP_MANIFEST,
@@ -412,9 +445,21 @@ pub(super) const SEEKS: [&str; 22] = [
     DROP_EXPIRED,
     TRIM_HISTORY,
     UNCOUNT,
+    HIGHEST_VERSION,
     RAISE_FLOOR,
     REMOVE_SESSION,
 ];
 /// Scans that stop at their limit.
 #[cfg(test)]
 pub(super) const BOUNDED_SCANS: [&str; 2] = [KEEP_CONTENT, OLDEST_CONTENT];
+/// What people ask for, and what runs once for many calls: the cost may depend on how much is stored.
+#[cfg(test)]
+pub(super) const MAINTENANCE: [&str; 7] = [
+    TRIM_INSTANCES,
+    SESSION_EXISTS,
+    FORGET_MEMORY,
+    VERSIONS,
+    PURGE_HISTORY,
+    PURGE_CONTENTS,
+    UNCOUNT_ALL,
+];

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::{Gid, Pid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::seal::Seal;
@@ -50,12 +50,57 @@ pub(super) struct Namespaces {
     pub(super) maps: Vec<(CString, Vec<u8>)>,
     pub(super) root: CString,
     pub(super) binds: Vec<Bind>,
+    /// Mounted after the binds.
+    pub(super) layer: Option<LayerMount>,
     /// Below `root`.
     pub(super) processes: CString,
     /// Whether a child unmounts the host's files. It is waited for before anything hostile runs.
     pub(super) unmounts_in_child: bool,
     /// Receives the number of the process that continues inside.
     pub(super) spawn_handshake: OwnedFd,
+}
+
+/// A file system over a workspace that keeps in memory what programs change.
+#[derive(Debug)]
+pub(super) struct LayerMount {
+    /// A private directory with `lower`, a link to the workspace, and `layer`, where the memory is mounted. The host's
+    /// files are unmounted later, so programs never see it.
+    pub(super) directory: CString,
+    /// Size limits of the memory.
+    pub(super) limits: CString,
+    /// Owner and permissions of the workspace.
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) mode: u32,
+    /// Below the new root.
+    pub(super) target: CString,
+    pub(super) executes: bool,
+    /// Receives a descriptor of what programs see.
+    pub(super) host_socket: OwnedFd,
+}
+
+impl LayerMount {
+    /// Paths in options are relative, because a name of the user's could have characters that separate options.
+    fn mount(&self) -> io::Result<()> {
+        const UPPER: &CStr = c"layer/upper";
+        const OPTIONS: &CStr = c"userxattr,lowerdir=lower,upperdir=layer/upper,workdir=layer/work";
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::process::chdir(self.directory.as_c_str())?;
+        rustix::mount::mount(c"tmpfs", c"layer", c"tmpfs", flags, self.limits.as_c_str())?;
+        for directory in [UPPER, c"layer/work"] {
+            rustix::fs::mkdir(directory, Mode::RWXU)?;
+        }
+        if let Some((user, group)) = self.owner {
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            rustix::fs::chown(UPPER, Some(user), Some(group))?;
+        }
+        rustix::fs::chmod(UPPER, Mode::from(self.mode))?;
+        let flags = if self.executes { flags } else { flags | MountFlags::NOEXEC };
+        let target = self.target.as_c_str();
+        rustix::mount::mount(c"overlay", target, c"overlay", flags, OPTIONS)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mounted = rustix::fs::open(target, flags, Mode::empty())?;
+        send_descriptor(&self.host_socket, &mounted)
+    }
 }
 
 impl SandboxEntry {
@@ -134,6 +179,9 @@ impl Namespaces {
             rustix::mount::mount_bind_recursive(source.as_c_str(), target.as_c_str())?;
             sys::restrict_mount(target, *attributes, true)?;
         }
+        if let Some(layer) = &self.layer {
+            layer.mount()?;
+        }
         self.mount_processes()?;
         rustix::process::chdir(self.root.as_c_str())?;
         rustix::process::pivot_root(c".", c".")?;
@@ -197,7 +245,6 @@ fn send_descriptor(to: &OwnedFd, descriptor: &OwnedFd) -> io::Result<()> {
 }
 
 fn become_user(user: u32) -> io::Result<()> {
-    use rustix::process::{Gid, Uid};
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::thread::set_thread_groups(&[])?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;

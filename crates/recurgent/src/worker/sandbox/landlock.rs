@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -44,6 +44,21 @@ pub(super) fn scopes_signals() -> bool {
     sys::landlock_version().is_ok_and(|version| version >= SCOPES_SIGNALS)
 }
 
+/// The rights to files that this version of Landlock knows.
+fn handled_files(version: u32) -> u64 {
+    let known_from = |first, access| if version >= first { access } else { 0 };
+    FIRST_VERSION
+        | known_from(2, LINK_ELSEWHERE)
+        | known_from(3, TRUNCATE)
+        | known_from(5, DEVICE_CONTROL)
+}
+
+/// Grants writing beneath an open directory, by a ruleset that is finished but not in force yet.
+pub(super) fn allow_writes(ruleset: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> io::Result<()> {
+    let handled = handled_files(sys::landlock_version()?);
+    sys::landlock_allow(ruleset, directory, handled & !EXECUTE)
+}
+
 /// A ruleset under construction.
 #[derive(Debug)]
 pub(super) struct Ruleset {
@@ -56,10 +71,7 @@ impl Ruleset {
     pub(super) fn new(network: bool) -> io::Result<Self> {
         let version = sys::landlock_version()?;
         let known_from = |first, access| if version >= first { access } else { 0 };
-        let files = FIRST_VERSION
-            | known_from(2, LINK_ELSEWHERE)
-            | known_from(3, TRUNCATE)
-            | known_from(5, DEVICE_CONTROL);
+        let files = handled_files(version);
         let attributes = RulesetAttributes {
             files,
             network: if network { 0 } else { known_from(4, TCP) },

@@ -1,9 +1,10 @@
 //! Finds out how strongly this machine can contain processes, by containing one.
 
 use std::io;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use super::{Layer, Layers, Sandbox, SandboxAccess, Tier};
+use super::{Layer, Layers, Sandbox, SandboxAccess, Tier, VersionMount};
 
 /// A program that every system has and that does nothing.
 const NOTHING: &str = "/bin/true";
@@ -71,12 +72,28 @@ pub(super) fn strongest(sandbox: &Sandbox) -> Reached {
     Reached { tier, layers, missing, shares_zygotes, uncontained }
 }
 
+/// Whether the kernel mounts a layer over this directory for a sandboxed process.
+pub(super) fn mounts_layer(sandbox: &Sandbox, directory: &Path) -> bool {
+    let layers = sandbox.reached().layers;
+    let workspace_version = VersionMount { source: directory.to_owned(), is_layer: true };
+    let access = SandboxAccess {
+        workspace: Some(directory.to_owned()),
+        workspace_version: Some(workspace_version),
+        ..SandboxAccess::default()
+    };
+    layers.has(Layer::Namespaces) && contain_with(sandbox, layers, access).is_ok()
+}
+
 fn scopes_signals() -> bool {
     super::landlock::scopes_signals()
 }
 
 /// Runs a tiny process inside these layers, sealed as a worker is.
 fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
+    contain_with(sandbox, layers, SandboxAccess::default())
+}
+
+fn contain_with(sandbox: &Sandbox, layers: Layers, access: SandboxAccess) -> io::Result<()> {
     use std::os::fd::OwnedFd;
     if layers.has(Layer::Namespaces)
         && rustix::process::geteuid().is_root()
@@ -84,7 +101,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     {
         return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
     }
-    let mut zygote_sandbox = sandbox.zygote_sandbox_with(layers, SandboxAccess::default())?;
+    let mut zygote_sandbox = sandbox.zygote_sandbox_with(layers, access)?;
     let worker_resources = zygote_sandbox.worker_resources()?;
     let ruleset = worker_resources.ruleset().map(OwnedFd::try_clone).transpose()?;
     let seal = zygote_sandbox.take_seal();

@@ -48,7 +48,7 @@ pub(super) struct WorkerLimit {
 
 /// The calls of one worker, in order; each layer adds its own.
 #[derive(Debug, Default)]
-pub(super) struct Seal(Vec<SealCall>);
+pub(in crate::worker) struct Seal(Vec<SealCall>);
 
 impl Seal {
     /// Waits for the only child of the process.

@@ -12,13 +12,8 @@ use libc::c_long;
 
 use super::sys::Instruction;
 
-/// The architecture that the call numbers belong to. 32-bit calls have other numbers and end the process.
-#[cfg(target_arch = "x86_64")]
-const MACHINE: Option<u32> = Some(0xC000_003E);
-#[cfg(target_arch = "aarch64")]
-const MACHINE: Option<u32> = Some(0xC000_00B7);
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const MACHINE: Option<u32> = None;
+/// The architecture that the call numbers belong to: x86-64. 32-bit calls have other numbers and end the process.
+const MACHINE: u32 = 0xC000_003E;
 
 /// Numbers from here on are the x32 calls of x86-64: the same calls under other numbers.
 const FOREIGN_NUMBERS: u32 = 0x4000_0000;
@@ -143,13 +138,12 @@ const REFUSED_TO_ALL: &[c_long] = &[
     libc::SYS_mq_open,
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+    libc::SYS_mknod,
+    libc::SYS_uselib,
 ];
-
-#[cfg(target_arch = "x86_64")]
-const REFUSED_TO_ALL_HERE: &[c_long] =
-    &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_mknod, libc::SYS_uselib];
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_TO_ALL_HERE: &[c_long] = &[];
 
 /// Refused to sealed workers. A process that cannot leave its process group ends with the worker.
 const REFUSED_TO_WORKERS: &[c_long] = &[
@@ -165,13 +159,15 @@ const REFUSED_TO_WORKERS: &[c_long] = &[
 const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// Calls that set a file's mode, and the index of that argument.
-const SETS_MODE: &[(c_long, u32)] =
-    &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_openat, 3)];
-#[cfg(target_arch = "x86_64")]
-const SETS_MODE_HERE: &[(c_long, u32)] =
-    &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_open, 2)];
-#[cfg(not(target_arch = "x86_64"))]
-const SETS_MODE_HERE: &[(c_long, u32)] = &[];
+const SETS_MODE: &[(c_long, u32)] = &[
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (FCHMODAT2, 2),
+    (libc::SYS_creat, 1),
+    (libc::SYS_open, 2),
+    (libc::SYS_openat, 3),
+];
 
 /// Socket types that exchange data only with the peer they are connected to.
 const CONNECTED: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
@@ -187,10 +183,7 @@ const SHARED_BY_FCNTL: [u32; 3] =
 const OWNER_BY_IOCTL: [u32; 2] = [0x8901, 0x8902];
 
 /// Ways to make a process beside `clone`.
-#[cfg(target_arch = "x86_64")]
 const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
-#[cfg(not(target_arch = "x86_64"))]
-const FORKS: &[c_long] = &[];
 
 /// The zygote's process number in its own process namespace.
 const INIT: u32 = 1;
@@ -223,8 +216,8 @@ pub(super) struct Filter(Vec<Instruction>);
 impl Filter {
     /// The filter of every process in a sandbox.
     pub(super) fn zygote(sockets: Sockets) -> io::Result<Self> {
-        let mut filter = Self::begin()?;
-        for number in REFUSED_TO_ALL.iter().chain(REFUSED_TO_ALL_HERE) {
+        let mut filter = Self::begin();
+        for number in REFUSED_TO_ALL {
             filter.refuse(*number, When::Always, EPERM)?;
         }
         // A filter cannot see the flags of clone3. Libraries fall back to clone when it is missing.
@@ -249,7 +242,7 @@ impl Filter {
             filter.refuse(libc::SYS_listen, When::Always, EPERM)?;
             filter.refuse(libc::SYS_ioctl, When::Begins(1, SOCKET_IOCTLS), EPERM)?;
         }
-        for (number, mode_at) in SETS_MODE.iter().chain(SETS_MODE_HERE) {
+        for (number, mode_at) in SETS_MODE {
             filter.refuse(*number, When::Bits(*mode_at, SET_ID_BITS), EPERM)?;
         }
         // The same as openat, but a filter cannot see its mode.
@@ -262,7 +255,7 @@ impl Filter {
     /// The additional filter of a sealed worker. `isolated`: it has its own process namespace, in which
     /// process 1 is its zygote.
     pub(super) fn worker(isolated: bool) -> io::Result<Self> {
-        let mut filter = Self::begin()?;
+        let mut filter = Self::begin();
         for number in REFUSED_TO_WORKERS {
             filter.refuse(*number, When::Always, EPERM)?;
         }
@@ -297,7 +290,7 @@ impl Filter {
 
     /// The additional filter of a process that may start threads but no processes.
     pub(super) fn no_children() -> io::Result<Self> {
-        let mut filter = Self::begin()?;
+        let mut filter = Self::begin();
         for number in FORKS {
             filter.refuse(*number, When::Always, EPERM)?;
         }
@@ -307,7 +300,7 @@ impl Filter {
 
     /// Passes every `connect` to the host.
     pub(super) fn connections() -> io::Result<Self> {
-        let mut filter = Self::begin()?;
+        let mut filter = Self::begin();
         filter.act(libc::SYS_connect, When::Always, NOTICE)?;
         Ok(filter.end())
     }
@@ -325,16 +318,15 @@ impl Filter {
         self.0.iter().flat_map(bytes).collect()
     }
 
-    fn begin() -> io::Result<Self> {
-        let machine = MACHINE.ok_or(io::ErrorKind::Unsupported)?;
+    fn begin() -> Self {
         let mut filter = Self(Vec::new());
         filter.push(LOAD, MACHINE_AT, 0, 0);
-        filter.push(JUMP_EQUAL, machine, 1, 0);
+        filter.push(JUMP_EQUAL, MACHINE, 1, 0);
         filter.push(RETURN, KILL, 0, 0);
         filter.push(LOAD, NUMBER_AT, 0, 0);
         filter.push(JUMP_AT_LEAST, FOREIGN_NUMBERS, 0, 1);
         filter.push(RETURN, REFUSE | EPERM, 0, 0);
-        Ok(filter)
+        filter
     }
 
     fn refuse(&mut self, number: c_long, when: When<'_>, errno: u32) -> io::Result<()> {
@@ -451,7 +443,7 @@ mod tests {
             let mut jump = |is_true: bool| at += usize::from(if is_true { jt } else { jf });
             match code {
                 LOAD if k == NUMBER_AT => loaded = number,
-                LOAD if k == MACHINE_AT => loaded = MACHINE.unwrap(),
+                LOAD if k == MACHINE_AT => loaded = MACHINE,
                 LOAD => loaded = arguments[((k - FIRST_ARGUMENT_AT) / 8) as usize],
                 AND => loaded &= k,
                 JUMP_EQUAL => jump(loaded == k),
@@ -503,7 +495,7 @@ mod tests {
     #[test]
     fn a_check_too_long_to_be_jumped_over_is_an_error() {
         let allowed: Vec<u32> = (0..300).collect();
-        let mut filter = Filter::begin().unwrap();
+        let mut filter = Filter::begin();
         for (values, fits) in [(1, true), (200, true), (252, true), (253, false), (300, false)] {
             let when = When::IsNone(0, &allowed[..values]);
             assert_eq!(filter.refuse(libc::SYS_socket, when, EPERM).is_ok(), fits, "{values}");

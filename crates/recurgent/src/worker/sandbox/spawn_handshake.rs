@@ -17,6 +17,8 @@ pub(crate) struct SpawnHandshake {
     pub(super) number: Option<OwnedFd>,
     /// Receives the listener for its connections, and what they may reach.
     pub(super) connections: Option<(OwnedFd, Terms)>,
+    /// Receives the layer over its workspace.
+    pub(super) layer: Option<OwnedFd>,
 }
 
 impl SpawnHandshake {
@@ -34,6 +36,11 @@ impl SpawnHandshake {
         self.number.is_some()
     }
 
+    /// The channel on which the host receives the layer over a workspace.
+    pub(crate) fn take_layer_channel(&mut self) -> Option<OwnedFd> {
+        self.layer.take()
+    }
+
     /// Starts making connections for it, where the grant asks for that.
     pub(crate) fn serve_connections(self, inside: Option<Pid>) -> io::Result<()> {
         let Some((receiver, terms)) = self.connections else { return Ok(()) };
@@ -41,7 +48,8 @@ impl SpawnHandshake {
     }
 }
 
-fn receive_descriptor(from: &OwnedFd) -> io::Result<OwnedFd> {
+/// Receives what a process sent before it started its interpreter.
+pub(super) fn receive_descriptor(from: &OwnedFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut attached = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

@@ -1,6 +1,7 @@
 //! The user that contained processes run as.
 
 use std::collections::BTreeSet;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ const FIRST_USER: u32 = 0x7000_0000;
 const USERS_OF_HOST: u32 = 256;
 /// The user `nobody`, used if the user namespace does not map those ids.
 const NOBODY: u32 = 65534;
+
+/// Most files of a granted directory of which the groups are looked at.
+const MAX_LOOKED_AT: usize = 100_000;
 
 /// The ids that sandboxes of this process run as now.
 static USERS: Mutex<UserPool> = Mutex::new(UserPool { given: 0, in_use: BTreeSet::new() });
@@ -57,21 +61,47 @@ pub(super) fn kept_groups() -> KeptGroups {
 impl KeptGroups {
     /// Whether a path can be reached only by a member of one of these groups. Such a path is not shown to programs.
     pub(super) fn is_needed_for(&self, path: &Path) -> bool {
-        const READ: u32 = 4;
-        const SEARCH: u32 = 1;
         if self.supplementary.is_empty() {
             return false;
         }
-        let needs = |at: &Path| {
-            let Ok(meta) = at.metadata() else { return false };
-            let wanted = if meta.is_dir() { SEARCH } else { READ };
-            let others = meta.mode() & wanted;
-            meta.uid() != self.user
-                && meta.gid() != self.group
-                && others == 0
-                && self.supplementary.contains(&meta.gid())
-        };
+        let needs = |at: &Path| at.metadata().is_ok_and(|meta| self.is_needed(&meta));
         path.canonicalize().is_ok_and(|real| real.ancestors().any(needs))
+    }
+
+    /// Whether only a member of one of these groups may read a file, or use what is in a directory.
+    pub(super) fn is_needed(&self, meta: &Metadata) -> bool {
+        const READ: u32 = 4;
+        const SEARCH: u32 = 1;
+        let wanted = if meta.is_dir() { SEARCH } else { READ };
+        meta.uid() != self.user
+            && meta.gid() != self.group
+            && meta.mode() & wanted == 0
+            && self.supplementary.contains(&meta.gid())
+    }
+
+    /// What in a granted directory can be reached only by a member of one of these groups, and whether it is a directory.
+    /// The rest of a very large directory is not looked at.
+    pub(super) fn needed_in(&self, directory: &Path) -> Vec<(PathBuf, bool)> {
+        let (mut found, mut pending) = (Vec::new(), vec![directory.to_owned()]);
+        let mut looked_at = 0;
+        while let Some(directory) = pending.pop().filter(|_| !self.supplementary.is_empty()) {
+            for entry in entries(&directory) {
+                looked_at += 1;
+                let Ok(meta) = entry.symlink_metadata() else { continue };
+                if looked_at > MAX_LOOKED_AT {
+                    return found;
+                }
+                if meta.is_symlink() {
+                    continue; // what it leads to is looked at by itself
+                }
+                if self.is_needed(&meta) {
+                    found.push((entry, meta.is_dir()));
+                } else if meta.is_dir() {
+                    pending.push(entry);
+                }
+            }
+        }
+        found
     }
 }
 
@@ -285,6 +315,12 @@ mod tests {
                 (true, _) => vec![public.clone()],
             };
             assert_eq!(BTreeSet::from_iter(rest), BTreeSet::from_iter(expected), "{case}");
+            let hidden = match (is_needed, folder_mode) {
+                (false, _) => Vec::new(),
+                (true, 0o755) => vec![(key.clone(), false)],
+                (true, _) => vec![(folder.clone(), true)],
+            };
+            assert_eq!(groups.needed_in(place.path()), hidden, "{case}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::sys::{MOUNT_NODEV, MOUNT_NOEXEC, MOUNT_NOSUID, MOUNT_RDONLY};
-use super::{SandboxAccess, Starts, mediator, user};
+use super::{SandboxAccess, Starts, VersionMount, mediator, user};
 use crate::grants::Network;
 
 /// A worker's scratch directory in its own root. It has a parent because Landlock ignores the rule of a directory that
@@ -41,6 +41,9 @@ const NETWORK_SETTINGS: &[&str] =
     &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/gai.conf"];
 /// Files that resolve names of this machine.
 pub(super) const NAMES: [&str; 2] = ["/etc/hosts", "/etc/nsswitch.conf"];
+/// In the root, what is mounted over a directory or a file that programs may not read.
+const HIDDEN_DIRECTORY: &str = "etc/hidden.d";
+const HIDDEN_FILE: &str = "etc/hidden";
 /// Devices that hold no data.
 pub(super) const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -76,6 +79,14 @@ impl SandboxAccess {
         let written = real(written);
         self.starts == Starts::WrittenFiles
             || self.read.iter().any(|path| real(path).starts_with(&written))
+    }
+}
+
+impl SandboxAccess {
+    /// How the version of a workspace that programs may change is mounted.
+    pub(super) fn version_attributes(&self) -> u64 {
+        let executes = self.workspace.as_ref().is_some_and(|workspace| self.executes_in(workspace));
+        MOUNT_NOSUID | MOUNT_NODEV | if executes { 0 } else { MOUNT_NOEXEC }
     }
 }
 
@@ -117,6 +128,17 @@ pub(super) fn binds(root: &Path, access: &SandboxAccess) -> io::Result<Vec<Bind>
         let programs = if access.executes_in(path) { 0 } else { MOUNT_NOEXEC };
         binds.show(path, MOUNT_NOSUID | MOUNT_NODEV | programs)?;
     }
+    for granted in &access.granted {
+        for (hidden, is_directory) in groups.needed_in(&fs::canonicalize(granted)?) {
+            binds.hide(&hidden, is_directory)?;
+        }
+    }
+    if let Some((workspace, workspace_version)) =
+        access.workspace.as_ref().zip(access.workspace_version.as_ref())
+        && !groups.is_needed_for(workspace)
+    {
+        binds.show_version(workspace, workspace_version, access.version_attributes())?;
+    }
     let list = binds.list;
     // For programs that do not read TMPDIR, and for the semaphores and shared memory of the C library.
     for link in ["tmp", "dev/shm"].map(|path| root.join(path)) {
@@ -143,18 +165,60 @@ impl Binds<'_> {
         if self.made.iter().any(is_covered) {
             return Ok(());
         }
-        let target = self.under_root(&real);
-        if !target.exists() {
-            if real.is_dir() {
-                make_directories(self.root, &relative(&real))?;
-            } else {
-                make_directories(self.root, &relative(real.parent().unwrap_or(&real)))?;
-                fs::write(&target, "")?;
-            }
-        }
+        let target = self.make_target(&real)?;
         self.list.push(Bind { source: c_path(&real)?, target: c_path(&target)?, attributes });
         self.made.push((real, attributes));
         Ok(())
+    }
+
+    /// Mounts an empty directory, or a file that cannot be read, over what is visible.
+    fn hide(&mut self, path: &Path, is_directory: bool) -> io::Result<()> {
+        // A directory that its owner cannot read cannot be removed either: it is empty.
+        let (nothing, mode) =
+            if is_directory { (HIDDEN_DIRECTORY, 0o500) } else { (HIDDEN_FILE, 0) };
+        let nothing = self.root.join(nothing);
+        if !nothing.exists() {
+            if is_directory {
+                fs::create_dir(&nothing)?;
+            } else {
+                fs::write(&nothing, "")?;
+            }
+            open_to_all(&nothing, mode)?;
+        }
+        let attributes = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV;
+        let target = c_path(&self.under_root(path))?;
+        self.list.push(Bind { source: c_path(&nothing)?, target, attributes });
+        Ok(())
+    }
+
+    /// Makes a version of a workspace visible under the workspace's name. A layer is mounted later.
+    fn show_version(
+        &mut self,
+        workspace: &Path,
+        workspace_version: &VersionMount,
+        attributes: u64,
+    ) -> io::Result<()> {
+        let real = fs::canonicalize(workspace)?;
+        self.link(workspace, &real)?;
+        let target = c_path(&self.make_target(&real)?)?;
+        if !workspace_version.is_layer {
+            self.list.push(Bind { source: c_path(&workspace_version.source)?, target, attributes });
+        }
+        Ok(())
+    }
+
+    /// Makes the mount point of a path.
+    fn make_target(&self, real: &Path) -> io::Result<PathBuf> {
+        let target = self.under_root(real);
+        if !target.exists() {
+            if real.is_dir() {
+                make_directories(self.root, &relative(real))?;
+            } else {
+                make_directories(self.root, &relative(real.parent().unwrap_or(real)))?;
+                fs::write(&target, "")?;
+            }
+        }
+        Ok(target)
     }
 
     /// Makes the links that lead from `path` to `real`, where they are not on a mount.

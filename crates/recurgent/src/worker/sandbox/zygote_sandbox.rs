@@ -1,36 +1,37 @@
 //! The sandbox of one zygote and its workers.
 
 mod installer;
+mod worker_resources;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use lifecycle::provenance::ObservedSource;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Gid, Pid, Resource, Uid};
+use rustix::process::{Gid, Resource, Uid};
 use serde_json::{Value, json};
 
-use super::entry::{Namespaces, SandboxEntry};
+use super::entry::{LayerMount, Namespaces, SandboxEntry};
 use super::groups::{Branch, CgroupTree, Share};
 use super::landlock::{self, PathAccess, Ruleset};
 use super::limits::ceiling;
 use super::mediator::{ConnectionLog, Terms};
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
-use super::spawn_handshake::SpawnHandshake;
-use super::tally::Tally;
-use super::user::{SandboxUser, may_mount, tasks_of_user};
+use super::spawn_handshake::{SpawnHandshake, receive_descriptor};
+use super::sys::MOUNT_NOEXEC;
+use super::user::{KeptGroups, SandboxUser, kept_groups, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
 use super::{Layer, Layers, Sandbox, SandboxAccess, Scratch, Starts, WorkerLimits};
 use crate::grants::Network;
+pub(crate) use worker_resources::WorkerResources;
 
 /// Workers of one zygote that share a limit counted per user, where workers have no user namespace.
 const SHARERS: u64 = 8;
@@ -59,18 +60,6 @@ struct Groups {
     tree: Arc<CgroupTree>,
 }
 
-/// What one worker is given; removed when it is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerResources {
-    group: Option<Branch>,
-    /// Its scratch directory, where its seal does not mount one.
-    own: Option<Scratch>,
-    /// Descriptors to join its control groups.
-    cgroup_fds: Vec<OwnedFd>,
-    ruleset: Option<OwnedFd>,
-    connections: Arc<ConnectionLog>,
-}
-
 impl Sandbox {
     /// A sandbox for a zygote, as strong as this machine allows.
     pub(crate) fn zygote_sandbox(&self, access: SandboxAccess) -> io::Result<ZygoteSandbox> {
@@ -87,6 +76,14 @@ impl Sandbox {
         let isolated = layers.has(Layer::Namespaces);
         let changes_user = layers.has(Layer::Identity) && (isolated || access.is_open_to_all());
         let user = changes_user.then(SandboxUser::reserve).transpose()?.flatten();
+        let above_copy = access
+            .workspace_version
+            .as_ref()
+            .filter(|_| !isolated)
+            .and_then(|it| it.source.parent());
+        if let Some((above_copy, user)) = above_copy.zip(user.as_ref()) {
+            rustix::fs::chown(above_copy, Some(Uid::from_raw(user.id())), None)?; // to reach the copy
+        }
         let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_share());
         let mut zygote_sandbox = ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
@@ -120,8 +117,8 @@ impl Sandbox {
             );
         }
         seal.links(&zygote_sandbox.access.names)?;
-        if let Some(workspace) = &zygote_sandbox.access.workspace {
-            seal.change_directory(workspace)?;
+        if let Some(directory) = zygote_sandbox.working_directory() {
+            seal.change_directory(directory)?;
         }
         if zygote_sandbox.layers.has(Layer::Limits) {
             let value = match (isolated, &zygote_sandbox.user) {
@@ -143,7 +140,9 @@ impl Sandbox {
             seal.landlock();
         }
         if zygote_sandbox.layers.has(Layer::Seccomp) {
-            seal.filter(&Filter::worker(isolated)?)?;
+            // A program that is process 1 itself must be able to signal its own threads.
+            let has_zygote = isolated && zygote_sandbox.access.starts != Starts::Program;
+            seal.filter(&Filter::worker(has_zygote)?)?;
         }
         if zygote_sandbox.hides_from_user() {
             seal.set_dumpable(false);
@@ -193,7 +192,7 @@ impl Sandbox {
     }
 
     /// The same; for a probe, `worker` is the seal of a worker to apply as well.
-    pub(super) fn confine_as(
+    pub(in crate::worker) fn confine_as(
         &self,
         command: &mut Command,
         zygote_sandbox: &ZygoteSandbox,
@@ -203,13 +202,17 @@ impl Sandbox {
             .env_clear()
             .envs(zygote_sandbox.environment.iter().map(|(name, value)| (name, value)));
         let has = |layer| zygote_sandbox.layers.has(layer);
-        let (namespaces, number) = if has(Layer::Namespaces) {
+        let (mut namespaces, number) = if has(Layer::Namespaces) {
             let (spawn_handshake, writer) = pipe_with(PipeFlags::CLOEXEC)?;
             (Some(zygote_sandbox.namespaces(writer)?), Some(spawn_handshake))
         } else {
             command.current_dir(&zygote_sandbox.directory);
             (None, None)
         };
+        let (layer, layer_receiver) = zygote_sandbox.layer_mount(self.limits)?.unzip();
+        if let Some(namespaces) = &mut namespaces {
+            namespaces.layer = layer;
+        }
         let (connections, listener) = zygote_sandbox.mediation()?;
         let uses_host_root = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = SandboxEntry {
@@ -239,7 +242,7 @@ impl Sandbox {
         unsafe {
             command.pre_exec(move || entry.enter());
         }
-        Ok(SpawnHandshake { number, connections: listener })
+        Ok(SpawnHandshake { number, connections: listener, layer: layer_receiver })
     }
 }
 
@@ -264,7 +267,31 @@ impl ZygoteSandbox {
         self.user.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), SandboxUser::id)
     }
 
-    pub(super) fn take_seal(&mut self) -> Seal {
+    /// Where workers run, instead of their scratch directory. Without a root of their own they run in their version of the
+    /// workspace, under its own name.
+    fn working_directory(&self) -> Option<&Path> {
+        let workspace_version =
+            self.access.workspace_version.as_ref().filter(|_| !self.layers.has(Layer::Namespaces));
+        workspace_version
+            .map(|workspace_version| workspace_version.source.as_path())
+            .or(self.access.workspace.as_deref())
+    }
+
+    /// Receives the layer over the workspace, which exists only since the zygote started, and permits workers to write to it.
+    pub(crate) fn receive_layer(&self, channel: Option<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+        let Some(channel) = channel else { return Ok(None) };
+        let layer = receive_descriptor(&channel)?;
+        self.allow_layer(layer.as_fd())?;
+        Ok(Some(layer))
+    }
+
+    fn allow_layer(&self, layer: BorrowedFd<'_>) -> io::Result<()> {
+        self.ruleset
+            .as_ref()
+            .map_or(Ok(()), |ruleset| landlock::allow_writes(ruleset.as_fd(), layer))
+    }
+
+    pub(in crate::worker) fn take_seal(&mut self) -> Seal {
         std::mem::take(&mut self.seal)
     }
 
@@ -281,13 +308,22 @@ impl ZygoteSandbox {
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
             let connections = Arc::clone(&self.connections);
-            return Ok(WorkerResources { group, own: None, cgroup_fds, ruleset, connections });
+            let scratch = OnceLock::new();
+            return Ok(WorkerResources {
+                group,
+                own: None,
+                cgroup_fds,
+                ruleset,
+                connections,
+                scratch,
+            });
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
         let ruleset = has_landlock.then(|| self.host_root_ruleset(own.as_ref())).transpose()?;
         let connections = Arc::clone(&self.connections);
-        Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset, connections })
+        let scratch = OnceLock::new();
+        Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset, connections, scratch })
     }
 
     fn own_directory(&self) -> io::Result<Scratch> {
@@ -308,11 +344,20 @@ impl ZygoteSandbox {
     fn host_root_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
         let mut ruleset = Ruleset::new(self.access.network == Network::Open)?;
         for path in view::readable(&self.access) {
-            ruleset.allow(&path, PathAccess::Read)?;
+            for part in self.visible(&path) {
+                ruleset.allow(&part, PathAccess::Read)?;
+            }
         }
         if self.access.network.is_mediated() {
             for path in view::NAMES {
                 ruleset.allow(Path::new(path), PathAccess::Read)?; // so that `localhost` resolves
+            }
+        }
+        if let Some(workspace) =
+            self.access.workspace.as_ref().filter(|_| self.access.workspace_version.is_some())
+        {
+            for part in self.visible(workspace) {
+                ruleset.allow(&part, PathAccess::Read)?;
             }
         }
         self.allow_writes(&mut ruleset, own)?;
@@ -330,11 +375,34 @@ impl ZygoteSandbox {
 
     fn allow_writes(&self, ruleset: &mut Ruleset, own: &Path) -> io::Result<()> {
         ruleset.allow(own, PathAccess::Write)?;
-        for path in DEVICES.iter().map(Path::new).chain(self.access.write.iter().map(AsRef::as_ref))
-        {
-            ruleset.allow(path, PathAccess::Write)?;
+        let workspace_version = self
+            .access
+            .workspace_version
+            .iter()
+            .filter(|workspace_version| !workspace_version.is_layer);
+        let granted = self
+            .access
+            .write
+            .iter()
+            .chain(workspace_version.map(|workspace_version| &workspace_version.source));
+        for path in DEVICES.iter().map(PathBuf::from).chain(granted.cloned()) {
+            for part in self.visible(&path) {
+                ruleset.allow(&part, PathAccess::Write)?;
+            }
         }
         Ok(())
+    }
+
+    /// What of a path may be shown. A granted directory in which only a supplementary group may read something is shown in
+    /// parts, unless that is hidden by a mount.
+    fn visible(&self, path: &Path) -> Vec<PathBuf> {
+        let hides =
+            self.layers.has(Layer::Namespaces) || !self.access.granted.iter().any(|it| it == path);
+        let groups = if hides { KeptGroups::default() } else { kept_groups() };
+        if groups.needed_in(path).is_empty() {
+            return vec![path.to_owned()];
+        }
+        groups.reachable_without(path)
     }
 
     /// The directory tree to mount its root on, made when first needed.
@@ -373,10 +441,49 @@ impl ZygoteSandbox {
             maps,
             processes: c_path(&root.join("proc"))?,
             binds: view::binds(&root, &self.access)?,
+            layer: None,
             unmounts_in_child: self.unmounts_in_child(),
             root: c_path(&root)?,
             spawn_handshake,
         })
+    }
+
+    /// How a layer over the workspace is mounted, and the socket on which the host gets it.
+    fn layer_mount(&self, limits: WorkerLimits) -> io::Result<Option<(LayerMount, OwnedFd)>> {
+        let workspace_version = self
+            .access
+            .workspace_version
+            .as_ref()
+            .filter(|workspace_version| workspace_version.is_layer);
+        let Some((workspace, workspace_version)) =
+            self.access.workspace.as_ref().zip(workspace_version)
+        else {
+            return Ok(None);
+        };
+        let directory = self.directory.as_ref().join("workspace");
+        std::fs::create_dir(&directory)?;
+        std::fs::create_dir(directory.join("layer"))?;
+        std::os::unix::fs::symlink(
+            std::fs::canonicalize(&workspace_version.source)?,
+            directory.join("lower"),
+        )?;
+        let real = std::fs::canonicalize(workspace)?;
+        let target = self.root()?.join(real.strip_prefix("/").unwrap_or(&real));
+        let meta = workspace.metadata()?;
+        let (host_socket, child_end) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let (bytes, files) = (limits.scratch_bytes, limits.scratch_files);
+        let limits = format!("size={bytes},nr_inodes={files},mode=700");
+        let layer = LayerMount {
+            directory: c_path(&directory)?,
+            limits: CString::new(limits).map_err(io::Error::other)?,
+            owner: may_mount().then(|| (meta.uid(), meta.gid())),
+            mode: meta.mode() & 0o7777,
+            target: c_path(&target)?,
+            executes: self.access.version_attributes() & MOUNT_NOEXEC == 0,
+            host_socket: child_end,
+        };
+        Ok(Some((layer, host_socket)))
     }
 
     /// The two ends of the channel on which connections are passed to the host: the child's and the host's.
@@ -423,38 +530,6 @@ impl Groups {
     fn make(directory: &Scratch, share: Share) -> io::Result<Self> {
         let tree = CgroupTree::create(directory.as_ref())?;
         Ok(Self { zygote: tree.branch(share)?, tree })
-    }
-}
-
-impl WorkerResources {
-    /// The worker's directory, where its seal does not mount one.
-    pub(crate) fn scratch(&self) -> Option<&Path> {
-        self.own.as_ref().map(AsRef::as_ref)
-    }
-
-    /// Descriptors with which the worker joins its control groups.
-    pub(crate) fn cgroup_fds(&self) -> &[OwnedFd] {
-        &self.cgroup_fds
-    }
-
-    pub(crate) fn ruleset(&self) -> Option<&OwnedFd> {
-        self.ruleset.as_ref()
-    }
-
-    /// The connections made for its worker since this was last called.
-    pub(crate) fn take_connections(&self, worker: Pid) -> Vec<ObservedSource> {
-        self.connections.take(worker)
-    }
-
-    /// The kernel's counters of the worker and all processes it starts.
-    pub(crate) fn tally(&self) -> io::Result<Tally> {
-        self.group.as_ref().map_or_else(|| Ok(Tally::default()), Branch::tally)
-    }
-
-    /// Adds its worker to the control groups and closes the descriptors, which the worker has by now.
-    pub(crate) fn assign(&mut self, worker: Pid) -> io::Result<()> {
-        (self.cgroup_fds, self.ruleset) = (Vec::new(), None);
-        self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
     }
 }
 

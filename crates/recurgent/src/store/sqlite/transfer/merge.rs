@@ -1,11 +1,12 @@
-//! Imports a bundle: adds what is new, and reports what contradicts the store.
+//! Imports a bundle: adds what is new, and reports what contradicts the store. [`lifecycle::import_policy`] decides;
+//! here rows are loaded and written, and reported in words.
 
 use std::collections::BTreeMap;
 
-use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
+use lifecycle::import_policy::{self, ImportSide, ImportedVersions, ProgramImport, ToolImport};
+use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
-use lifecycle::version_policy::{self, ImportDecision, ImportSide};
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, ErrorCode, params};
 use serde_json::{Map, Value};
@@ -30,7 +31,7 @@ fn defaults() -> [(&'static str, Cell); 6] {
     ]
 }
 
-/// Adds what is new. What is newer in the store stays, and contradictions are reported.
+/// Adds what is new. Entries that are newer in the store stay, and contradictions are reported.
 pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
@@ -86,7 +87,7 @@ const PUT_METHOD: &str = "
     INSERT INTO tool_methods (tool, method, signature) VALUES (?1, ?2, ?3)
     ON CONFLICT (tool, method) DO UPDATE SET signature = coalesce(excluded.signature, signature)";
 
-/// Adds a tool. If the store has it already, the one that was used later is kept.
+/// Adds a tool as [`import_policy::tool`] decides.
 fn merge_tool(
     transaction: &Connection,
     tool: &ToolEntry,
@@ -94,17 +95,19 @@ fn merge_tool(
 ) -> Result<(), SqliteFault> {
     let what = format!("tool {}", tool.name);
     let known = tools(transaction, Some(tool.name.as_str()))?.pop();
-    match known {
-        Some(known) if known == *tool => {
+    let here = known.as_ref().map(|known| (known.last_used_at.as_str(), known == tool));
+    match import_policy::tool(&tool.last_used_at, here) {
+        ToolImport::Added => merged.take(&what, "new"),
+        ToolImport::Later => merged.take(&what, "it was used later than the one here"),
+        ToolImport::Same => {
             merged.skip(&what, "it is here already");
             return Ok(());
         }
-        Some(known) if known.last_used_at >= tool.last_used_at => {
-            merged.skip(&what, &format!("the one here was used later, at {}", known.last_used_at));
+        ToolImport::Older => {
+            let used = here.map_or("", |(last_used_at, _)| last_used_at);
+            merged.skip(&what, &format!("the one here was used later, at {used}"));
             return Ok(());
         }
-        Some(_) => merged.take(&what, "it was used later than the one here"),
-        None => merged.take(&what, "new"),
     }
     let row = params![
         tool.name.as_str(),
@@ -123,7 +126,7 @@ fn merge_tool(
     Ok(())
 }
 
-/// Adds the programs of a method as [`version_policy::imported`] decides.
+/// Adds the programs of a method as [`import_policy::programs`] decides.
 fn merge_artifact(
     transaction: &Connection,
     artifact: &ArtifactEntry,
@@ -137,31 +140,32 @@ fn merge_artifact(
             .filter(|rejection| rejection.language == artifact.language)
             .map(|rejection| rejection.checksum)
             .collect();
+    let rows = rows_of(artifact, &rejected);
     match decide(transaction, artifact, &rejected)? {
-        ImportDecision::Added => {
-            merged.take(&what, &format!("{} version(s)", kept_versions(artifact).count()));
+        ProgramImport::Added => {
+            merged.take(&what, &format!("{} version(s)", rows.kept.len()));
         }
-        ImportDecision::Follows => merged.take(&what, "it follows on the program that ran here"),
-        ImportDecision::Same => {
+        ProgramImport::Follows => merged.take(&what, "it follows on the program that ran here"),
+        ProgramImport::Same => {
             merged.skip(&what, "the same program runs here");
             return Ok(());
         }
-        ImportDecision::Older => {
+        ProgramImport::Older => {
             merged.skip(&what, "a newer program runs here");
             return Ok(());
         }
-        ImportDecision::KeptForPinned => {
+        ProgramImport::KeptForPinned => {
             merged.skip(
                 &what,
                 "the program here is pinned; `recurgent tools pin --off` allows others",
             );
             return Ok(());
         }
-        ImportDecision::KeptRejected => {
+        ProgramImport::KeptRejected => {
             merged.skip(&what, "the program was rejected here by a person");
             return Ok(());
         }
-        ImportDecision::Unrelated => {
+        ProgramImport::Unrelated => {
             merged.conflict(
                 &what,
                 "the store and the import run different programs, and neither is a later version of the other; \
@@ -170,7 +174,7 @@ fn merge_artifact(
             return Ok(());
         }
     }
-    put_artifact(transaction, artifact, &rejected)
+    put_artifact(transaction, artifact, &rows)
 }
 
 /// Compares an imported artifact with the stored one.
@@ -178,7 +182,7 @@ fn decide(
     transaction: &Connection,
     artifact: &ArtifactEntry,
     rejected: &[Checksum],
-) -> Result<ImportDecision, SqliteFault> {
+) -> Result<ProgramImport, SqliteFault> {
     let checksums = |entry: &ArtifactEntry| -> Vec<Checksum> {
         entry.versions.iter().map(|version| version.checksum.clone()).collect()
     };
@@ -189,33 +193,26 @@ fn decide(
         (&loaded.artifact, ImportSide { current: &here.current, versions: &known })
     });
     let offered = ImportSide { current: &artifact.current, versions: &offered };
-    Ok(version_policy::imported(offered, here, rejected))
+    Ok(import_policy::programs(offered, here, rejected))
 }
 
-/// The versions of an import that are kept.
-fn kept_versions(artifact: &ArtifactEntry) -> impl Iterator<Item = &VersionEntry> {
-    let others = |version: &VersionEntry| {
-        let newer = |other: &&VersionEntry| {
-            other.number > version.number && other.checksum != artifact.current
-        };
-        artifact.versions.iter().filter(newer).count()
-    };
-    artifact.versions.iter().filter(move |version| {
-        version_policy::keeps_imported(version.checksum == artifact.current, others(version))
-    })
+/// The rows that an imported artifact becomes.
+fn rows_of(artifact: &ArtifactEntry, rejected: &[Checksum]) -> ImportedVersions {
+    let offered: Vec<(u64, &Checksum)> =
+        artifact.versions.iter().map(|version| (version.number, &version.checksum)).collect();
+    let generations = artifact.rest.get("generations").and_then(Value::as_u64).unwrap_or(0);
+    import_policy::imported_versions(&offered, &artifact.current, generations, rejected)
 }
 
-/// Adds examples of calls that have none in the store. Examples that are stored stay.
+/// Adds examples as [`import_policy::examples`] decides.
 fn merge_examples(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), SqliteFault> {
     let ArtifactEntry { role, method, examples, .. } = artifact;
     if examples.is_empty() {
         return Ok(());
     }
     let known = versions::people::examples(transaction, role, method)?;
-    for example in examples {
-        if known.iter().all(|known| known.inputs != example.inputs) {
-            versions::people::teach(transaction, role, method, example)?;
-        }
+    for example in import_policy::examples(examples, &known) {
+        versions::people::teach(transaction, role, method, example)?;
     }
     Ok(())
 }
@@ -223,35 +220,25 @@ fn merge_examples(transaction: &Connection, artifact: &ArtifactEntry) -> Result<
 const DROP_ARTIFACT: &str = "
     DELETE FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 
-/// What a person rejected here stays rejected.
-const KEEP_REJECTED: &str =
-    "UPDATE artifact_versions SET rejected = 1 WHERE artifact_id = ?1 AND checksum = ?2";
-
 fn put_artifact(
     transaction: &Connection,
     artifact: &ArtifactEntry,
-    rejected: &[Checksum],
+    rows: &ImportedVersions,
 ) -> Result<(), SqliteFault> {
     run(transaction, DROP_ARTIFACT, versions::columns(&artifact.key()))?;
-    let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
-    let newest = artifact.versions.iter().map(|version| version.number).max().unwrap_or(0);
-    // The next program is numbered after this: it must not meet the number of one that is kept.
-    let counted = artifact.rest.get("generations").and_then(Value::as_u64).unwrap_or(0);
     let row = Cells::default()
         .text("role", artifact.role.as_str())
         .text("method", artifact.method.as_str())
         .text("language", artifact.language.name())
         .text("contract_fingerprint", &artifact.contract_fingerprint)
-        .number("current", current.map_or(0, |version| version.number))
-        .number("generations", newest.max(counted))
+        .number("current", rows.current)
+        .number("generations", rows.generations)
         .rest(&artifact.rest, &[]);
     row.insert(transaction, "artifacts")?;
     let id = transaction.last_insert_rowid();
-    for version in kept_versions(artifact) {
-        put_version(transaction, id, version)?;
-        if rejected.contains(&version.checksum) {
-            run(transaction, KEEP_REJECTED, params![id, version.checksum.as_str()])?;
-        }
+    for (index, rejected) in &rows.kept {
+        let Some(version) = artifact.versions.get(*index) else { continue };
+        put_version(transaction, id, version, *rejected)?;
     }
     Ok(())
 }
@@ -260,9 +247,11 @@ fn put_version(
     transaction: &Connection,
     id: i64,
     version: &VersionEntry,
+    rejected: bool,
 ) -> Result<(), SqliteFault> {
     let cacheability = version.cacheability.reason();
-    Cells::default()
+    let decided = if rejected { Cells::default().number("rejected", 1) } else { Cells::default() };
+    decided
         .cell("artifact_id", Cell::Integer(id))
         .number("version", version.number)
         .text("checksum", version.checksum.as_str())
@@ -341,7 +330,7 @@ const DROP_PATTERNS: &str = "DELETE FROM patterns WHERE role = ?1";
 const PUT_PATTERN: &str = "
     INSERT INTO patterns (role, sequence, method, trace_id, event) VALUES (?1, ?2, ?3, ?4, ?5)";
 
-/// Merges the events of both stores by time, one for each call, and keeps the latest ones.
+/// Merges the events of a role as [`import_policy::events`] decides.
 fn merge_patterns(
     transaction: &Connection,
     role: &str,
@@ -350,20 +339,11 @@ fn merge_patterns(
 ) -> Result<(), SqliteFault> {
     let what = format!("patterns of {role}");
     let Ok(parsed) = Role::parse(role) else { return Ok(()) };
-    let mut events = pattern::marked_events(transaction, &parsed)?;
-    let before = events.clone();
-    for event in offered {
-        if events.iter().all(|(_, known)| known.call_id != event.call_id) {
-            // It belongs to no session of this store, so nothing here corrects it.
-            events.push((event.trace_id.clone(), (*event).clone()));
-        }
-    }
-    events.sort_by_key(|(_, event)| event.recorded_at_ms);
-    events.drain(..events.len().saturating_sub(MAX_EVENTS));
-    if events == before {
+    let here = pattern::marked_events(transaction, &parsed)?;
+    let Some(events) = import_policy::events(offered, &here) else {
         merged.skip(&what, "they are here already, or older than what is kept");
         return Ok(());
-    }
+    };
     run(transaction, DROP_PATTERNS, [role])?;
     for (sequence, (mark, event)) in (1_u64..).zip(&events) {
         let row = params![role, sequence, event.method_name, mark, Json(event)];

@@ -1,9 +1,10 @@
-//! Sessions of a bundle: memory, history and packages of each agent. Stored contents stay in the store.
+//! Sessions of a bundle: memory, history and packages of each agent. Stored contents are not exported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::import_policy::{self, SessionImport, SessionSide};
 use lifecycle::request::Role;
 use rusqlite::{Connection, params};
 use serde_json::{Map, Value};
@@ -101,8 +102,9 @@ fn pairs(
     rows(connection, sql, [owner], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Adds a session. If the store has it already, the one whose history contains the other's is the later one; without
-/// that, the one of the store stays.
+const FLOOR: &str = "SELECT value FROM meta WHERE key = 'context_floor'";
+
+/// Adds a session as [`import_policy::session`] decides.
 pub(super) fn merge(
     transaction: &Connection,
     offered: &SessionEntry,
@@ -110,50 +112,67 @@ pub(super) fn merge(
 ) -> Result<(), SqliteFault> {
     let what = offered.title();
     let row = one(transaction, OWNER, [&offered.name, offered.role.as_str()], SessionRow::of)?;
-    let Some(row) = row else {
-        let (keys, calls) = (offered.memory.len(), offered.history.len());
-        merged.take(&what, &format!("{keys} memory key(s), {calls} call(s)"));
-        return put(transaction, offered);
+    let here = match row {
+        Some(row) => entry(transaction, row, &mut |_| {})?,
+        None => None,
     };
-    let Some(here) = entry(transaction, row, &mut |_| {})? else { return Ok(()) };
-    let holds = |one: &SessionEntry, other: &SessionEntry| {
-        let known: BTreeSet<&str> = one.calls().collect();
-        other.calls().all(|call| known.contains(call))
-    };
-    if here == *offered {
-        merged.skip(&what, "it is here already");
-    } else if here.updated_at >= offered.updated_at && holds(&here, offered) {
-        merged.skip(&what, &format!("the one here was written to later, at {}", here.updated_at));
-    } else if here.updated_at < offered.updated_at && holds(offered, &here) {
-        merged.take(&what, "it was written to later than the one here, and has all of its calls");
-        // A process that holds the memory of the one here must notice that it changed.
-        let version = offered.version.max(here.version + 1);
-        put(transaction, &SessionEntry { version, ..offered.clone() })?;
-    } else {
-        merged.conflict(
+    let floor: u64 = one(transaction, FLOOR, [], |row| row.get(0))?.unwrap_or(0);
+    let (offered_calls, known_calls): (Vec<&str>, Vec<&str>) =
+        (offered.calls().collect(), here.iter().flat_map(SessionEntry::calls).collect());
+    let known = here.as_ref().map(|here| (side(here, &known_calls), here == offered));
+    match import_policy::session(side(offered, &offered_calls), known, floor) {
+        SessionImport::Added(version) => {
+            let (keys, calls) = (offered.memory.len(), offered.history.len());
+            merged.take(&what, &format!("{keys} memory key(s), {calls} call(s)"));
+            return put(transaction, offered, version);
+        }
+        SessionImport::Follows(version) => {
+            merged.take(&what, "it was written to later than the one here, and has all of its calls");
+            return put(transaction, offered, version);
+        }
+        SessionImport::Same => merged.skip(&what, "it is here already"),
+        SessionImport::Older => {
+            let written = here.as_ref().map_or("", |here| here.updated_at.as_str());
+            merged.skip(&what, &format!("the one here was written to later, at {written}"));
+        }
+        SessionImport::Unrelated => merged.conflict(
             &what,
             "the store and the import have calls that the other does not; the one of the store stays \
              (remove it with `recurgent sessions rm` to take the other)",
-        );
+        ),
     }
     Ok(())
 }
 
-const DROP_OWNER: &str = "DELETE FROM owners WHERE kind = 'session' AND name = ?1 AND role = ?2";
+fn side<'a>(entry: &'a SessionEntry, calls: &'a [&'a str]) -> SessionSide<'a> {
+    SessionSide { version: entry.version, updated_at: &entry.updated_at, calls }
+}
+
+/// A session that is there keeps its row, to which its stored contents belong.
 const PUT_OWNER: &str = "
     INSERT INTO owners (kind, name, role, context_version, history_count, updated_at)
-    VALUES ('session', ?1, ?2, max(?3, (SELECT value FROM meta WHERE key = 'context_floor')), ?4, ?5)";
+    VALUES ('session', ?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (kind, name, role) DO UPDATE
+    SET context_version = excluded.context_version, history_count = excluded.history_count,
+        updated_at = excluded.updated_at
+    RETURNING id";
+const DROP_MEMORY: &str = "DELETE FROM context_entries WHERE owner_id = ?1";
+const DROP_HISTORY: &str = "DELETE FROM history WHERE owner_id = ?1";
+const DROP_PACKAGES: &str = "DELETE FROM manifests WHERE owner_id = ?1";
 const PUT_MEMORY: &str = "INSERT INTO context_entries (owner_id, key, value) VALUES (?1, ?2, ?3)";
 const PUT_RECORD: &str = "INSERT INTO history (owner_id, call_id, record) VALUES (?1, ?2, ?3)";
 const PUT_PACKAGES: &str =
     "INSERT INTO manifests (owner_id, language, manifest) VALUES (?1, ?2, ?3)";
 
-fn put(transaction: &Connection, entry: &SessionEntry) -> Result<(), SqliteFault> {
+/// Writes a session in place of what is stored of it.
+fn put(transaction: &Connection, entry: &SessionEntry, version: u64) -> Result<(), SqliteFault> {
     let (name, role) = (&entry.name, entry.role.as_str());
-    run(transaction, DROP_OWNER, params![name, role])?;
     let count = i64::try_from(entry.history.len()).unwrap_or(i64::MAX);
-    run(transaction, PUT_OWNER, params![name, role, entry.version, count, entry.updated_at])?;
-    let id = transaction.last_insert_rowid();
+    let row = params![name, role, version, count, entry.updated_at];
+    let id: i64 = transaction.prepare_cached(PUT_OWNER)?.query_row(row, |row| row.get(0))?;
+    for sql in [DROP_MEMORY, DROP_HISTORY, DROP_PACKAGES] {
+        run(transaction, sql, [id])?;
+    }
     for (key, value) in &entry.memory {
         run(transaction, PUT_MEMORY, params![id, key, value.to_string()])?;
     }

@@ -1,9 +1,10 @@
 //! What people say about stored programs: rejections, examples, edits, forgetting.
 
 use lifecycle::artifact::{ArtifactKey, Generation};
-use lifecycle::example::{Example, MAX_EXAMPLES, PersonRejection};
+use lifecycle::example::{Example, PersonRejection, has_room};
 use lifecycle::program::Checksum;
 use lifecycle::request::{Method, Role};
+use lifecycle::retention::MAX_REJECTIONS;
 use lifecycle::settlement::Receipt;
 use lifecycle::version_policy::{self, Rejected};
 use rusqlite::{Connection, Row, params};
@@ -14,7 +15,6 @@ use super::super::fault::SqliteFault;
 use super::super::read::{bounded, one, rows};
 use super::super::write::run;
 use super::{Called, admit, apply, columns, load};
-use crate::store::MAX_REJECTIONS;
 use crate::store::catalog::TaughtMethod;
 
 const RECORD_REJECTION: &str = "
@@ -82,7 +82,8 @@ const TEACH: &str = "
     VALUES (?1, ?2, ?3, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?4)
     ON CONFLICT (role, method, inputs_digest) DO UPDATE
     SET taught_at = excluded.taught_at, example = excluded.example";
-const COUNT_EXAMPLES: &str = "SELECT count(*) FROM examples WHERE role = ?1 AND method = ?2";
+const COUNT_OTHER_EXAMPLES: &str =
+    "SELECT count(*) FROM examples WHERE role = ?1 AND method = ?2 AND inputs_digest <> ?3";
 /// A recorded call that a person answers otherwise binds nothing any more.
 const FORGET_ANSWERED: &str = "
     DELETE FROM corpus WHERE inputs_digest = ?3 AND artifact_id IN (
@@ -100,12 +101,12 @@ pub(in crate::store::sqlite) fn teach(
 ) -> Result<bool, SqliteFault> {
     let (role, method) = (role.as_str(), method.as_str());
     let digest = example.inputs.digest();
-    run(transaction, TEACH, params![role, method, digest, Json(example.to_json())])?;
-    let count: Option<usize> = one(transaction, COUNT_EXAMPLES, [role, method], |row| row.get(0))?;
-    if count.unwrap_or(0) > MAX_EXAMPLES {
-        run(transaction, FORGET_EXAMPLE, params![role, method, digest])?;
+    let others = [role, method, &digest];
+    let others = one(transaction, COUNT_OTHER_EXAMPLES, others, |row| row.get(0))?;
+    if !has_room(others.unwrap_or(0)) {
         return Ok(false);
     }
+    run(transaction, TEACH, params![role, method, digest, Json(example.to_json())])?;
     if run(transaction, FORGET_ANSWERED, params![role, method, digest])? > 0 {
         run(transaction, RECOUNT_METHOD, [role, method])?;
     }
@@ -202,7 +203,7 @@ pub(in crate::store::sqlite) const SEEKS: [&str; 10] = [
     TRIM_REJECTIONS,
     REJECTIONS,
     TEACH,
-    COUNT_EXAMPLES,
+    COUNT_OTHER_EXAMPLES,
     FORGET_ANSWERED,
     RECOUNT_METHOD,
     EXAMPLES,

@@ -12,20 +12,23 @@ use super::super::column::{Json, Word};
 use super::super::fault::SqliteFault;
 use super::super::read::{bounded, rows};
 use super::super::write::run;
-use super::{COUNT_CASES, REST, apply, artifact, bound, columns, load};
+use super::{COUNT_CASES, REST, apply, artifact, bound, columns, load, recorded_cases};
 use crate::store::catalog::{KnownArtifact, StandingChange, StoredVersion};
 
-const FORGET_CASE: &str =
-    concat!("DELETE FROM corpus WHERE inputs_digest = ?5 AND artifact_id = ", artifact_id!());
+const FORGET_CASE: &str = "DELETE FROM corpus WHERE artifact_id = ?1 AND inputs_digest = ?2";
 
 pub(in crate::store::sqlite) fn forget_case(
     transaction: &Connection,
     key: &ArtifactKey,
     case: &Case,
 ) -> Result<(), SqliteFault> {
-    let (role, method, language, contract) = columns(key);
-    if run(transaction, FORGET_CASE, bound(key, [&case.inputs.digest()]))? > 0 {
-        run(transaction, COUNT_CASES, params![role, method, language, contract, -1])?;
+    let inputs_digest = case.inputs.digest();
+    let Some((id, recorded)) = recorded_cases(transaction, key, &inputs_digest)? else {
+        return Ok(());
+    };
+    if recorded.has_inputs {
+        run(transaction, FORGET_CASE, params![id, inputs_digest])?;
+        run(transaction, COUNT_CASES, params![id, -1])?;
     }
     Ok(())
 }

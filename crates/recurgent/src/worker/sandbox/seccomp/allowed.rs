@@ -78,8 +78,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_setsockopt, libc::SYS_getsockopt,
 ];
 
-/// Older calls that only this architecture has.
-#[cfg(target_arch = "x86_64")]
+/// Older calls that only x86-64 has.
 #[rustfmt::skip]
 const OLDER: &[c_long] = &[
     libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink,
@@ -89,8 +88,6 @@ const OLDER: &[c_long] = &[
     libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_signalfd, libc::SYS_alarm, libc::SYS_pause, libc::SYS_time,
     libc::SYS_fork, libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_arch_prctl,
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[c_long] = &[];
 
 /// The numbers of the allowed calls, sorted.
 pub(super) fn numbers() -> io::Result<Vec<u32>> {

@@ -79,7 +79,7 @@ impl Sandbox {
                 Ok(rustix::process::chdir(directory.as_c_str())?)
             });
         }
-        Ok((zygote_sandbox, SpawnHandshake { number, connections: listener }))
+        Ok((zygote_sandbox, SpawnHandshake { number, connections: listener, layer: None }))
     }
 
     fn installer_sandbox(

@@ -1,4 +1,4 @@
-//! The version of a method's program that runs: rollback and pin.
+//! The arguments that name a method's program, and two commands that take nothing else: rollback and pin.
 
 use clap::Args;
 use lifecycle::artifact::ArtifactKey;
@@ -14,7 +14,7 @@ use crate::exit::CommandFault;
 use crate::render;
 use crate::render::paint::clean;
 
-/// Most programs of one role that are looked through.
+/// Most programs of one role that are searched.
 const MAX_LISTED: usize = 10_000;
 
 /// Whether the version that runs may be replaced.
@@ -22,7 +22,7 @@ const MAX_LISTED: usize = 10_000;
 pub(super) enum Pinning {
     /// It may not.
     Pinned,
-    /// It may, by something that proved itself.
+    /// It may, by a version that proved itself.
     Free,
 }
 
@@ -126,7 +126,7 @@ impl MethodArgs {
         &self.method
     }
 
-    /// The method's name, fit to be shown.
+    /// The method's name, without characters that control a terminal.
     pub(super) fn title(&self) -> String {
         clean(&format!("{}.{}", self.role, self.method))
     }

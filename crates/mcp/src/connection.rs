@@ -1,0 +1,274 @@
+//! One connection to a server: started, spoken to, and ended with its process.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use recurgent::config::{McpServerOptions, McpTransport};
+use recurgent::json::{Map, Value};
+use recurgent::toolbox::{MAX_METHODS, OutsideOrigin, OutsideTool, ToolFault, plain};
+use recurgent::worker::outside_process::{OutsideCommand, OutsideProcess, OutsideSandbox};
+use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
+use rmcp::model::{
+    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation,
+    PaginatedRequestParams, ProtocolVersion, Tool,
+};
+use rmcp::service::{ClientInitializeError, NotificationContext, RunningService, ServiceError};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt as _, RoleClient};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+
+use crate::content;
+
+/// Longest message of a server.
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// Pages of the list of tools that are read.
+const MAX_PAGES: usize = 64;
+/// Bytes kept of what a process reports.
+const MAX_REPORT_BYTES: usize = 4096;
+/// Characters of it that a message shows.
+const SHOWN_REPORT_CHARS: usize = 300;
+/// Characters of a fault of the protocol that a message shows.
+const SHOWN_FAULT_CHARS: usize = 400;
+/// Time a server on the network may take to accept a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// How long the last words of a process that has ended are waited for.
+const REPORT_LIMIT: Duration = Duration::from_millis(100);
+
+/// What a server may ask of us: nothing. It may say that its tools have changed.
+#[derive(Debug, Clone, Default)]
+struct Client {
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let own = Implementation::new("recurgent", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), own)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.changed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A server that answers.
+pub(crate) struct Connection {
+    service: RunningService<RoleClient, Client>,
+    changed: Arc<AtomicBool>,
+    /// Ended when the connection is dropped.
+    process: Option<Mutex<OutsideProcess>>,
+    report: Arc<Mutex<Vec<u8>>>,
+    /// The revision of the protocol that is spoken.
+    pub(crate) revision: Option<String>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Starts a server's process, or connects to its address. `revision` is what it spoke before.
+    pub(crate) async fn open(
+        options: McpServerOptions,
+        sandbox: Arc<OutsideSandbox>,
+        revision: Option<String>,
+    ) -> Result<Self, ToolFault> {
+        let client = Client::default();
+        let changed = Arc::clone(&client.changed);
+        let report: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let lifecycle = lifecycle(revision.as_deref());
+        let (service, process) = match &options.transport {
+            McpTransport::Stdio { program, arguments, variables } => {
+                let command = OutsideCommand {
+                    program: program.clone(),
+                    arguments: arguments.iter().map(OsString::from).collect(),
+                    variables: variables
+                        .iter()
+                        .map(|(name, text)| (name.into(), text.into()))
+                        .collect(),
+                    grants: options.grants.clone(),
+                    uncontained: options.uncontained,
+                };
+                let unusable = |error: std::io::Error| {
+                    ToolFault::Unreachable(format!("it cannot be started: {error}"))
+                };
+                let mut process = sandbox.start_server(&command).map_err(unusable)?;
+                let streams = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+                let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+                    return Err(ToolFault::Unreachable("it has no streams".to_owned()));
+                };
+                let stdin = pipe::Sender::from_owned_fd(stdin).map_err(unusable)?;
+                let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(unusable)?;
+                let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(unusable)?;
+                tokio::spawn(keep_report(stderr, Arc::clone(&report)));
+                let transport =
+                    AsyncRwTransport::new(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
+                let served = client.serve_with_lifecycle(transport, lifecycle).await;
+                match served {
+                    Ok(service) => (service, Some(Mutex::new(process))),
+                    Err(error) => {
+                        let how =
+                            if process.has_ended() { "it ended" } else { "it does not speak MCP" };
+                        tokio::time::sleep(REPORT_LIMIT).await;
+                        let said = said(&report);
+                        return Err(refused(how, &error, &said));
+                    }
+                }
+            }
+            McpTransport::Http { url, headers } => {
+                let transport = http_transport(url, headers)?;
+                let served = client.serve_with_lifecycle(transport, lifecycle).await;
+                let service =
+                    served.map_err(|error| refused("it cannot be connected to", &error, ""))?;
+                (service, None)
+            }
+        };
+        let revision = service.peer_info().map(|info| info.protocol_version.to_string());
+        Ok(Self { service, changed, process, report, revision })
+    }
+
+    /// Whether it can no longer be used.
+    pub(crate) fn is_closed(&self) -> bool {
+        let ended = self.process.as_ref().is_some_and(|process| {
+            process.lock().unwrap_or_else(PoisonError::into_inner).has_ended()
+        });
+        ended || self.service.is_closed() || self.service.is_transport_closed()
+    }
+
+    /// Whether it said that its tools have changed since they were listed last.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::SeqCst)
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        let process = self.process.as_ref()?;
+        Some(process.lock().unwrap_or_else(PoisonError::into_inner).pid())
+    }
+
+    /// Its tools, of a bounded number of pages.
+    pub(crate) async fn list(
+        &self,
+        name: &str,
+        reads_only: &[String],
+    ) -> Result<OutsideTool, ToolFault> {
+        self.changed.store(false, Ordering::SeqCst);
+        let mut tools: Vec<Tool> = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MAX_PAGES {
+            let page = PaginatedRequestParams::default().with_cursor(cursor);
+            let page = self.service.list_tools(Some(page)).await;
+            let page = page.map_err(|error| self.fault(&error))?;
+            tools.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() || tools.len() > MAX_METHODS {
+                break;
+            }
+        }
+        let definitions = tools.iter().map(|tool| content::definition(tool, reads_only)).collect();
+        Ok(OutsideTool::new(name, OutsideOrigin::Mcp, definitions))
+    }
+
+    /// Calls a tool by its server's own name.
+    pub(crate) async fn call(
+        &self,
+        tool: String,
+        arguments: Map<String, Value>,
+    ) -> Result<Value, ToolFault> {
+        let arguments = serde_json::to_standard(&Value::Object(arguments));
+        let arguments = arguments.as_object().cloned().unwrap_or_default();
+        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        match self.service.call_tool(params).await {
+            Ok(result) => content::result(&result),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// What a failed exchange means. An error that the server itself answers is the tool's.
+    fn fault(&self, error: &ServiceError) -> ToolFault {
+        if let ServiceError::McpError(said) = error {
+            return ToolFault::Failed(plain(&said.message, SHOWN_FAULT_CHARS));
+        }
+        if let ServiceError::Timeout { timeout } = error {
+            return ToolFault::TimedOut(*timeout);
+        }
+        let (said, problem) = (said(&self.report), plain(&error.to_string(), SHOWN_FAULT_CHARS));
+        ToolFault::Unreachable(format!("its connection ended ({problem}){said}"))
+    }
+}
+
+/// The way to begin: as before, or the newest revision and then the last with a handshake.
+fn lifecycle(revision: Option<&str>) -> ClientLifecycleMode {
+    let newest = ProtocolVersion::V_2026_07_28;
+    match revision {
+        Some(known) if known < newest.as_str() => ClientLifecycleMode::Initialize,
+        Some(_) | None => ClientLifecycleMode::Auto {
+            preferred_versions: vec![newest],
+            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+        },
+    }
+}
+
+fn refused(how: &str, error: &ClientInitializeError, said: &str) -> ToolFault {
+    let problem = plain(&error.to_string(), SHOWN_FAULT_CHARS);
+    ToolFault::Unreachable(format!("{how} ({problem}){said}"))
+}
+
+/// What a process reported last, for a message.
+fn said(report: &Mutex<Vec<u8>>) -> String {
+    let report = report.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = plain(&String::from_utf8_lossy(&report), MAX_REPORT_BYTES);
+    let skipped = text.chars().count().saturating_sub(SHOWN_REPORT_CHARS);
+    let text: String = text.chars().skip(skipped).collect();
+    if text.is_empty() { text } else { format!("; it reported: {text}") }
+}
+
+/// Keeps the end of what a process reports.
+async fn keep_report(mut from: pipe::Receiver, report: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = vec![0; MAX_REPORT_BYTES];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        let excess = report.len().saturating_sub(MAX_REPORT_BYTES);
+        report.drain(..excess);
+    }
+}
+
+/// Headers go to this address only: redirects are not followed, and no proxy is used.
+fn http_transport(
+    url: &str,
+    headers: &[(String, String)],
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, ToolFault> {
+    let invalid = |what: &str| ToolFault::Unreachable(format!("the header {what} cannot be sent"));
+    let mut custom: HashMap<HeaderName, HeaderValue> = HashMap::new();
+    for (name, text) in headers {
+        let header: HeaderName = name.parse().map_err(|_| invalid(name))?;
+        let mut value: HeaderValue = text.parse().map_err(|_| invalid(name))?;
+        value.set_sensitive(true);
+        custom.insert(header, value);
+    }
+    // Fails if it was installed before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .redirect(Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT_LIMIT)
+        .build()
+        .map_err(|error| ToolFault::Unreachable(error.to_string()))?;
+    let config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(custom)
+        .max_sse_event_size(MAX_MESSAGE_BYTES)
+        .reinit_on_expired_session(true);
+    Ok(StreamableHttpClientTransport::with_client(client, config))
+}

@@ -1,0 +1,244 @@
+//! Processes of tools from outside: configured commands and servers. They are contained like workers, unless their
+//! entry in the configuration says otherwise.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
+
+use super::sandbox::{Sandbox, SandboxAccess, Starts, WorkerResources, ZygoteSandbox};
+use super::{Tier, WorkerLimits, WorkerOptions, start_inside};
+use crate::grants::Grants;
+
+/// Address space of one process: some interpreters reserve far more than they use.
+const MEMORY_BYTES: u64 = 64 << 30;
+/// Descriptors of one process.
+const OPEN_FILES: u64 = 1024;
+/// Processes and threads of one tool.
+const PROCESSES: u64 = 128;
+/// Processor time of one process of a server, which lives long: a day.
+const SERVER_CPU_SECONDS: u64 = 24 * 60 * 60;
+/// The file by which a Python environment says where its interpreter is.
+const PYTHON_ENVIRONMENT: &str = "pyvenv.cfg";
+
+/// A process to start.
+#[derive(Debug, Clone, Default)]
+pub struct OutsideCommand {
+    /// A path, or a name on the search path.
+    pub program: PathBuf,
+    /// Its arguments; no shell reads them.
+    pub arguments: Vec<OsString>,
+    /// Its environment variables beside those that every process gets.
+    pub variables: Vec<(OsString, OsString)>,
+    /// What it may reach. It runs in the workspace.
+    pub grants: Grants,
+    /// Runs it with all rights of the host.
+    pub uncontained: bool,
+}
+
+/// Contains processes of tools from outside.
+#[derive(Debug)]
+pub struct OutsideSandbox {
+    commands: Sandbox,
+    servers: Sandbox,
+    path: OsString,
+    /// The home directory of processes that are not contained.
+    home: Option<OsString>,
+    minimum_tier: Tier,
+}
+
+impl OutsideSandbox {
+    /// With the layers and the minimum of workers.
+    pub fn new(options: &WorkerOptions, home: Option<OsString>) -> Self {
+        let limits = WorkerLimits {
+            memory_bytes: MEMORY_BYTES.max(options.limits.memory_bytes),
+            open_files: OPEN_FILES.max(options.limits.open_files),
+            processes: PROCESSES.max(options.limits.processes),
+            ..options.limits
+        };
+        let of = |limits| Sandbox::new(&WorkerOptions { limits, ..options.clone() });
+        Self {
+            commands: of(limits),
+            servers: of(WorkerLimits { cpu_seconds: SERVER_CPU_SECONDS, ..limits }),
+            path: options.path.clone(),
+            home,
+            minimum_tier: options.minimum_tier,
+        }
+    }
+
+    /// Starts a process that serves one call.
+    pub fn start_command(&self, command: &OutsideCommand) -> io::Result<OutsideProcess> {
+        self.start(command, &self.commands)
+    }
+
+    /// Starts a process that serves many calls. It ends with the thread that starts it.
+    pub fn start_server(&self, command: &OutsideCommand) -> io::Result<OutsideProcess> {
+        self.start(command, &self.servers)
+    }
+
+    fn start(&self, given: &OutsideCommand, sandbox: &Sandbox) -> io::Result<OutsideProcess> {
+        let program = self.find(&given.program)?;
+        let (their_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut command = Command::new(&program);
+        command.args(&given.arguments);
+        command.stdin(Stdio::from(their_stdin)).stdout(their_stdout).stderr(their_stderr);
+        let (pid, contained) = if given.uncontained {
+            command.env_clear().env("PATH", &self.path).env("LANG", "C.UTF-8");
+            command.envs(self.home.as_ref().map(|home| ("HOME", home)));
+            command.envs(given.variables.iter().map(|(name, value)| (name, value)));
+            if let Some(directory) = &given.grants.workspace {
+                command.current_dir(directory);
+            }
+            let child = command.process_group(0).spawn()?;
+            drop(command); // closes the child's ends
+            (Pid::from_child(&child), None)
+        } else {
+            let reached = sandbox.reached();
+            if !reached.reaches(self.minimum_tier) {
+                return Err(io::Error::other(format!(
+                    "this machine reaches the sandbox tier {} and minimum_sandbox_tier is {}",
+                    reached.name(),
+                    self.minimum_tier.name()
+                )));
+            }
+            let access = access(&program, &given.grants);
+            let mut zygote_sandbox = sandbox.zygote_sandbox(access)?;
+            let resources = zygote_sandbox.worker_resources()?;
+            let ruleset = resources.ruleset().map(OwnedFd::try_clone).transpose()?;
+            let seal = zygote_sandbox.take_seal();
+            let handshake =
+                sandbox.confine_as(&mut command, &zygote_sandbox, Some((seal, ruleset)))?;
+            command.env_remove("RECURGENT_SEAL");
+            command.envs(given.variables.iter().map(|(name, value)| (name, value)));
+            (start_inside(command, handshake)?, Some((resources, zygote_sandbox)))
+        };
+        Ok(OutsideProcess {
+            stdin: Some(stdin),
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            pid,
+            status: None,
+            _contained: contained,
+        })
+    }
+
+    /// The program's path: as given, or found on the search path.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a relative path is completed, nothing else is read"
+    )]
+    fn find(&self, program: &Path) -> io::Result<PathBuf> {
+        let missing = || {
+            let message = format!("there is no program {}", program.display());
+            io::Error::new(io::ErrorKind::NotFound, message)
+        };
+        if program.components().count() > 1 {
+            return if program.is_file() { std::path::absolute(program) } else { Err(missing()) };
+        }
+        let folders = std::env::split_paths(&self.path);
+        folders.map(|folder| folder.join(program)).find(|it| it.is_file()).ok_or_else(missing)
+    }
+}
+
+/// What a process may reach: its grants, and the folder its program is installed in.
+fn access(program: &Path, grants: &Grants) -> SandboxAccess {
+    let granted = [&grants.read, &grants.write].into_iter().flatten();
+    let granted = granted.chain(&grants.workspace).cloned().collect();
+    let mut read = grants.read.clone();
+    read.extend(grants.workspace.clone().filter(|_| !grants.workspace_write));
+    read.extend(installed_in(program));
+    let mut write = grants.write.clone();
+    write.extend(grants.workspace.clone().filter(|_| grants.workspace_write));
+    SandboxAccess {
+        read,
+        write,
+        granted,
+        network: grants.network.clone(),
+        local_sockets: true,
+        workspace: grants.workspace.clone(),
+        workspace_version: None,
+        names: Vec::new(),
+        starts: Starts::Program,
+    }
+}
+
+/// The folders of a program outside the system's own: `…/bin/server` needs what is beside `bin`, and an environment of
+/// Python its interpreter.
+fn installed_in(program: &Path) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let mut waiting = vec![program.to_owned()];
+    for _ in 0..4 {
+        let Some(program) = waiting.pop() else { break };
+        for path in [Some(program.clone()), program.canonicalize().ok()].into_iter().flatten() {
+            let Some(folder) = path.parent() else { continue };
+            let prefix =
+                if folder.ends_with("bin") { folder.parent().unwrap_or(folder) } else { folder };
+            // `/usr/bin` is visible anyway, and `/` must not be.
+            let is_own = prefix.components().count() > 2 && !prefix.starts_with("/usr");
+            if !is_own {
+                folders.push(path.clone());
+                continue;
+            }
+            if prefix.join(PYTHON_ENVIRONMENT).is_file() {
+                waiting.push(prefix.join("bin/python").canonicalize().unwrap_or_default());
+            }
+            if !folders.iter().any(|known| known == prefix) {
+                folders.push(prefix.to_owned());
+            }
+        }
+    }
+    folders
+}
+
+/// A running process. Dropping it ends it and everything it started.
+#[derive(Debug)]
+pub struct OutsideProcess {
+    /// Where it reads; taken by who writes.
+    pub stdin: Option<OwnedFd>,
+    /// Where it writes.
+    pub stdout: Option<OwnedFd>,
+    /// Where it reports.
+    pub stderr: Option<OwnedFd>,
+    pid: Pid,
+    status: Option<WaitStatus>,
+    _contained: Option<(WorkerResources, ZygoteSandbox)>,
+}
+
+impl OutsideProcess {
+    /// Its process number.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Whether it has ended. It is not reaped, so that its number is not reused.
+    pub fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let looked = rustix::process::waitid(WaitId::Pid(self.pid), options);
+        self.status.is_some() || !matches!(looked, Ok(None) | Err(rustix::io::Errno::INTR))
+    }
+
+    /// Ends it and all it started; its exit status, if no signal ended it.
+    pub fn end(&mut self) -> Option<i32> {
+        if self.status.is_none() {
+            // ESRCH: no process is left.
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+            let waited = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+            self.status = waited.ok().flatten().map(|(_, status)| status);
+        }
+        self.status.and_then(WaitStatus::exit_status)
+    }
+}
+
+impl Drop for OutsideProcess {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
