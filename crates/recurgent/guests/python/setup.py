@@ -25,6 +25,7 @@ import linecache
 import math
 import os
 import re
+import resource
 import socket
 import sys
 import types

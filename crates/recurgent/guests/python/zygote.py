@@ -79,9 +79,11 @@ class Zygote:
         if pid not in self.workers:
             raise KeyError(f"no worker {pid}")
         kill_group(pid)  # so that waiting cannot block, and nothing the worker started outlives it
-        _, status = os.waitpid(pid, 0)
+        _, status, usage = os.wait4(pid, 0)
         self.workers.discard(pid)
         wait_for_group(pid)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV and used_up_memory(usage):
+            return {"signal": None, "exit": OUT_OF_MEMORY}
         if os.WIFSIGNALED(status):
             return {"signal": os.WTERMSIG(status), "exit": None}
         return {"signal": None, "exit": os.WEXITSTATUS(status)}
@@ -97,6 +99,13 @@ def enter_groups(cgroups):
         except OSError:
             pass  # the host adds a worker that could not join by itself
         os.close(cgroup)
+
+
+def used_up_memory(usage):
+    """Whether a process had used up its memory: CPython may crash where an allocation fails. Mapped files, which
+    count towards the limit, are mostly not resident."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return limit != resource.RLIM_INFINITY and usage.ru_maxrss * 1024 * 3 >= limit * 2
 
 
 def kill_group(pid):
