@@ -48,7 +48,7 @@ Examples:
   recurgent trace show last                             what the last call did, and why
   recurgent usage --by day                              model calls made and avoided, tokens, money
   recurgent tools list                                  what is stored
-  recurgent env list                                    packages programs were given
+  recurgent env list                                    packages installed for programs
   recurgent tools recommend                             what should be done about your tools
   recurgent init                                        write a configuration file
   recurgent doctor                                      what is missing on this machine";

@@ -71,7 +71,7 @@ pub(crate) enum DemoFault {
     Setup(SetupFault),
     /// An agent could not be made or changed.
     Agent(AgentFault),
-    /// What earlier runs stored could not be removed.
+    /// The programs of earlier runs could not be removed.
     Fresh(PathBuf, io::Error),
     /// No port of 127.0.0.1 to serve feeds on.
     Feeds(io::Error),
@@ -242,7 +242,7 @@ impl Observer for Counting {
         if let EventKind::Ended { from_storage, model_calls, .. } = &event.kind {
             self.0.made.fetch_add(*model_calls, Ordering::Relaxed);
             self.0.avoided.fetch_add(u32::from(*from_storage), Ordering::Relaxed);
-            // What `ask` runs is never reused.
+            // Programs of `ask` are never reused.
             let anew =
                 if event.subject.name.rsplit('.').next() == Some("ask") { 0 } else { *model_calls };
             self.0.made_anew.fetch_add(anew, Ordering::Relaxed);

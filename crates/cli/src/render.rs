@@ -28,7 +28,7 @@ const MAX_MESSAGE_LINES: usize = 20;
 /// Metadata fields of a failure that are shown.
 const MAX_METADATA: usize = 10;
 /// Metadata that repeats the sentence of a failure, or is for programs.
-const SAID_METADATA: [&str; 7] = [
+const REDUNDANT_METADATA: [&str; 7] = [
     "guardrail_class",
     "last_violation_message",
     "last_violation_subtype",
@@ -76,7 +76,7 @@ pub(crate) struct Room {
     /// How many.
     pub(crate) columns: usize,
     /// Whether more would not fit. Otherwise a program may read the output, and nothing is left out.
-    pub(crate) is_bound: bool,
+    pub(crate) is_limited: bool,
 }
 
 /// The room that a stream has.
@@ -94,7 +94,7 @@ impl Room {
     fn of(known: Option<usize>) -> Self {
         let columns = known.unwrap_or(DEFAULT_COLUMNS);
         let columns = columns.clamp(*LAYOUT_COLUMNS.start(), *LAYOUT_COLUMNS.end());
-        Self { columns, is_bound: known.is_some() }
+        Self { columns, is_limited: known.is_some() }
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
 }
 
 fn fitted(line: &str, room: Room) -> Vec<String> {
-    if room.is_bound { folded(line, room.columns) } else { vec![line.to_owned()] }
+    if room.is_limited { folded(line, room.columns) } else { vec![line.to_owned()] }
 }
 
 /// Writes bytes to standard output. A reader that closed the pipe (`| head`) is not an error.
@@ -244,7 +244,7 @@ pub(crate) fn replace_line(text: &str) {
 /// A label, and text beside it. Line breaks stay; lines that do not fit are broken between words, and all begin in the
 /// column of the first.
 pub(crate) fn beside(label: &str, label_columns: usize, text: &str, room: Room) -> Vec<String> {
-    let width = if room.is_bound { room.columns } else { usize::MAX };
+    let width = if room.is_limited { room.columns } else { usize::MAX };
     beside_label(label, label_columns, text, width)
 }
 
@@ -307,7 +307,7 @@ fn sentence(failure: &Failure) -> Cow<'_, str> {
 fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
     metadata
         .iter()
-        .filter(|(name, value)| !value.is_null() && !SAID_METADATA.contains(&name.as_str()))
+        .filter(|(name, value)| !value.is_null() && !REDUNDANT_METADATA.contains(&name.as_str()))
         .take(MAX_METADATA)
         .map(|(name, value)| {
             let text = match value {
@@ -331,15 +331,15 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
         (Exit::Unavailable | Exit::Setup, _) => "`recurgent doctor` shows what is missing",
         (Exit::Ok | Exit::Failed | Exit::Usage, kind) => match (kind, wait) {
             (_, Some(wait)) => {
-                let wait = patience(Duration::from_millis(wait));
+                let wait = wait_text(Duration::from_millis(wait));
                 return Some(format!("wait {wait}, then run it again; the service asked for that"));
             }
-            // Only the service knows whether it will do better.
+            // Only the service knows whether it will succeed.
             (FailureKind::Provider, None) => {
                 "`recurgent doctor --live` shows whether the service answers"
             }
             (FailureKind::Reported(_), None) if kind.retriable() => {
-                "run it again; the same call may do better"
+                "run it again; it may succeed"
             }
             (FailureKind::GuardrailRetryExhausted, None) => {
                 "rephrase the request; `recurgent trace show last` shows the programs that were tried"
@@ -357,7 +357,7 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
 }
 
 /// A wait in whole seconds or minutes, rounded up.
-fn patience(wait: Duration) -> String {
+fn wait_text(wait: Duration) -> String {
     let seconds = wait.as_millis().div_ceil(1000);
     match seconds {
         0..=1 => "1 second".to_owned(),
@@ -401,12 +401,12 @@ mod tests {
     fn a_layout_takes_what_the_terminal_has_within_bounds() {
         let columns = |known| Room::of(known).columns;
         assert_eq!([columns(Some(10)), columns(Some(90)), columns(Some(999))], [40, 90, 200]);
-        assert_eq!(Room::of(None), Room { columns: 100, is_bound: false });
+        assert_eq!(Room::of(None), Room { columns: 100, is_limited: false });
     }
 
     #[test]
     fn text_beside_a_label_is_broken_between_words_only_if_it_must_fit() {
-        let shown = |is_bound| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_bound });
+        let shown = |is_limited| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_limited });
         assert_eq!(shown(true), ["ok  one", "    two", "    three"]);
         assert_eq!(shown(false), ["ok  one two", "    three"]);
     }

@@ -150,7 +150,7 @@ fn the_doctor_says_which_service_would_be_asked_and_why() {
     check(&["--provider", "gemini", "--set", &file], &[], "ok", &["gemini: ", "key"]);
 }
 
-/// What stands where an interpreter is looked for is run once to see what it is; it gets no keys.
+/// A file in the place of an interpreter is run once to identify it; it gets no keys.
 #[test]
 fn an_interpreter_is_given_no_keys() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -224,7 +224,7 @@ fn panic_with(words: &str) -> ! {
     panic!("{words}")
 }
 
-/// What was recorded replays elsewhere; a run that goes another way, or needs less, says so.
+/// A recording replays elsewhere; a run that goes another way, or needs less, says so.
 #[test]
 fn a_recorded_call_replays_from_the_command_line() {
     let home = tempfile::tempdir().unwrap();

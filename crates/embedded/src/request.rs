@@ -7,16 +7,15 @@ use lifecycle::dialect::Language;
 
 use crate::sampling::SamplingRule;
 
-/// The length of a context, if the caller has no reason for another.
+/// The length of a context, unless the caller sets another.
 const DEFAULT_CONTEXT_TOKENS: usize = 8_192;
-/// The disk that saved prefixes may use, if the caller has no reason for another.
+/// The disk that saved prefixes may use, unless the caller sets another.
 const DEFAULT_PREFIX_CACHE_BYTES: u64 = 1 << 30;
 
 /// How an engine runs.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// How many threads compute. By default as many as this process may use processors.
-    /// Only followed if the process was started with [`PROCESS_ENVIRONMENT`](crate::PROCESS_ENVIRONMENT).
+    /// How many threads compute; by default, one per available processor. Has an effect only if the process was started with [`PROCESS_ENVIRONMENT`](crate::PROCESS_ENVIRONMENT).
     pub threads: Option<usize>,
     /// The folder in which the computed system part of prompts is kept. Without it, nothing is written.
     pub prefixes: Option<PathBuf>,
@@ -45,7 +44,7 @@ pub struct GenerationRequest {
     pub system: String,
     /// The part that differs.
     pub user: String,
-    /// What is wanted.
+    /// The form of the answer.
     pub form: Form,
     /// How many answers are written. They share the computed prompt and are written side by side.
     pub samples: usize,
@@ -53,7 +52,7 @@ pub struct GenerationRequest {
     pub temperature: f32,
     /// The first of several answers takes the most probable token each time, whatever the temperature.
     pub most_probable_first: bool,
-    /// The most probable tokens that together have this probability are sampled from.
+    /// Samples only from the most probable tokens whose probabilities sum to this (nucleus sampling).
     pub top_p: f32,
     /// The same request with the same seed and number of samples gives the same answers.
     pub seed: u64,
@@ -70,7 +69,7 @@ impl GenerationRequest {
     }
 }
 
-/// What an answer is.
+/// The form of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     /// Any text.
@@ -100,7 +99,7 @@ pub enum Form {
 pub struct Generated {
     /// The text.
     pub text: String,
-    /// Its tokens. Those that were taken back are not counted.
+    /// Its tokens. Those that were discarded are not counted.
     pub tokens: usize,
     /// Why it ended.
     pub ending: EndOfText,
@@ -121,7 +120,7 @@ pub enum EndOfText {
     Cancelled,
 }
 
-/// What a listener hears.
+/// A progress report to the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GenerationProgress<'a> {
     /// A part of the prompt was read.
@@ -131,7 +130,7 @@ pub enum GenerationProgress<'a> {
         /// All tokens of the prompt.
         total: usize,
     },
-    /// Every unfinished answer got another token. It may still be taken back.
+    /// Every unfinished answer got another token. It may still be discarded.
     Step,
     /// Text that is part of an answer and stays. Programs are reported line by line.
     Text {

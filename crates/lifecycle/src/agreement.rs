@@ -144,8 +144,8 @@ fn changed_number(number: &Number, round: usize) -> Number {
     other.and_then(Number::from_f64).unwrap_or_else(|| number.clone())
 }
 
-/// A text with its words in another order, without its last word or letter, or with one repeated. What is between words
-/// stays, and digits are only changed for others, so that dates and numbers in texts can still be read.
+/// A text with its words in another order, without its last word or letter, or with one repeated. Characters between
+/// words stay, and digits are only changed for others, so that dates and numbers in texts can still be read.
 fn changed_text(text: &str, round: usize) -> String {
     if text.bytes().any(|byte| byte.is_ascii_digit()) {
         return text.chars().map(|c| other_digit(c, round)).collect();

@@ -347,7 +347,7 @@ impl Incident<'_> {
         let suspected = self.failed_call.filter(|_| self.is_raised_on_purpose());
         if let Some(code) = link.failed_call.as_deref().or(suspected) {
             // Counted once, at the agent that failed; here only if the call itself was wrong.
-            // What an outside tool refuses was asked wrongly, unless such calls worked before.
+            // A call that an outside tool refuses is wrong, unless such calls worked before.
             let is_refused = code == TOOL_ERROR && self.proven != Some(true);
             let is_own = INVALID_CALLS.contains(&code) || is_refused;
             let agent = Attribution::World { outside: Outside::Agent, granted: true, chosen: true };

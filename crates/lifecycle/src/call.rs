@@ -1,6 +1,6 @@
 //! One call as a state machine: each step owns the call, each answer consumes its step.
 //!
-//! The shell performs what a step names and hands the answer back, until [`Commit`] gives the outcome.
+//! `recurgent` performs what a step names and hands the answer back, until [`Commit`] gives the outcome.
 //! Nothing here performs anything, and every sequence of answers ends.
 //!
 //! ```compile_fail
@@ -154,7 +154,7 @@ impl StoreFault {
     }
 }
 
-/// What the shell must do next.
+/// What `recurgent` must do next.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each step documents itself")]
 pub enum Step {

@@ -76,7 +76,7 @@ impl Dependency {
         self.package().eq_ignore_ascii_case(other.package())
     }
 
-    /// Whether any version will do.
+    /// Whether any version works.
     pub fn is_unconstrained(&self) -> bool {
         [python::ANY_VERSION, ruby::ANY_VERSION].contains(&self.version.as_str())
     }

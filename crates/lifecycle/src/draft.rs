@@ -198,7 +198,7 @@ impl SpentAllowance {
 
 impl DraftFault {
     /// The fault itself, and what the model is paid for it.
-    pub(crate) fn apart(self) -> (Self, Usage) {
+    pub(crate) fn into_parts(self) -> (Self, Usage) {
         if let Self::Charged(fault, usage) = self {
             return (*fault, usage);
         }

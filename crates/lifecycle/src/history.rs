@@ -101,7 +101,7 @@ pub fn record(
     request: &CallRequest,
     outcome: &Outcome,
     contents: &[Content],
-    moment: &Timing,
+    timing: &Timing,
     program: Option<&Checksum>,
 ) -> Value {
     let at = |place: &str| {
@@ -124,7 +124,7 @@ pub fn record(
     let room = if request.lineage.depth() == 0 { MAX_RECORDED_BYTES } else { MAX_NESTED_BYTES };
     json!({
         "call_id": request.id,
-        "timestamp": moment.timestamp,
+        "timestamp": timing.timestamp,
         "speaker": if request.lineage.depth() == 0 { "user" } else { "tool" },
         "method_name": request.method,
         "args": list(args.map(|(index, value)| body(&index.to_string(), value)), room),
@@ -134,7 +134,7 @@ pub fn record(
         "trace_id": request.lineage.trace(),
         "parent_call_id": request.lineage.parent(),
         "depth": request.lineage.depth(),
-        "duration_ms": moment.duration_ms(),
+        "duration_ms": timing.duration_ms(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! Language work: what a program asks a model about data (`infer` in guests).
 //!
 //! One question has one item of data or a list of items, which are asked about in batches. Decided here: the bounds of
-//! a question, what is sent, what counts as an answer, what is asked again, and what is kept. The shell performs what an
-//! [`InferStep`] names, as it does for calls.
+//! a question, what is sent, what counts as an answer, what is asked again, and what is kept. `recurgent` performs what
+//! an [`InferStep`] names, as it does for calls.
 
 mod question;
 mod reply;
@@ -73,7 +73,7 @@ struct Inference {
     queue: VecDeque<usize>,
     /// Items whose answers could not be used.
     unfit: Vec<usize>,
-    /// What was wrong with the last of them.
+    /// Why the last of those answers could not be used.
     problem: Option<Problem>,
     round: u32,
     batch_items: usize,
@@ -97,7 +97,7 @@ pub struct InferAsk {
     batch: Vec<usize>,
 }
 
-/// What became of a question.
+/// A question that has ended.
 #[derive(Debug)]
 pub struct EndedInference {
     /// The answer; a list of answers to a list of items.
@@ -120,7 +120,7 @@ pub struct FailedInference {
 /// An answer that later calls may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Of instruction, data, schema and model.
+    /// Digest of instruction, data, schema and model.
     pub key: Checksum,
     /// The answer.
     pub answer: Value,
@@ -129,7 +129,7 @@ pub struct KeptAnswer {
 /// What the log says of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InferenceRecord {
-    /// Of instruction, data, schema and model.
+    /// Digest of instruction, data, schema and model.
     pub digest: Checksum,
     /// The beginning of the instruction.
     pub instruction: String,
@@ -149,7 +149,7 @@ pub struct InferenceRecord {
     pub failure: Option<String>,
 }
 
-/// What a run asked a model.
+/// The questions that one run asked a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inferred {
     /// Every question, in order.
@@ -234,10 +234,10 @@ impl Inference {
     fn next(mut self) -> InferStep {
         if self.queue.is_empty() {
             if self.unfit.is_empty() {
-                return self.answered();
+                return self.finish_with_answers();
             }
             if self.round >= self.policy.retries {
-                return self.never_fitted();
+                return self.give_up();
             }
             self.round += 1;
             self.queue = std::mem::take(&mut self.unfit).into();
@@ -260,7 +260,7 @@ impl Inference {
         batch
     }
 
-    fn answered(self) -> InferStep {
+    fn finish_with_answers(self) -> InferStep {
         let answer = |key: &Checksum| self.answers.get(key).cloned().unwrap_or_default();
         let mut answers: Vec<Value> = self.keys.iter().map(answer).collect();
         let value = if self.question.is_many() {
@@ -272,7 +272,7 @@ impl Inference {
     }
 
     /// Some answers could not be used, however often the model was asked.
-    fn never_fitted(self) -> InferStep {
+    fn give_up(self) -> InferStep {
         let problem = self.problem.clone().unwrap_or_else(|| Problem::new("there was no answer"));
         let (unfit, items) = (self.unfit.len(), self.keys.len());
         let which = match (unfit, items) {
@@ -305,7 +305,7 @@ impl Inference {
         InferStep::Ended(Box::new(EndedInference { result, record: self.record, kept }))
     }
 
-    /// A reply that came: each usable answer is kept, and the other items wait for the next round.
+    /// Keeps each usable answer of a reply; the other items wait for the next round.
     fn take_reply(mut self, batch: &[usize], payload: &Value) -> InferStep {
         let answers = reply::answers(&self.question, payload, batch.len());
         for (item, answer) in batch.iter().zip(answers) {
@@ -327,7 +327,7 @@ impl Inference {
     /// A model that failed: it is asked again after a wait, or in smaller batches, or the question ends.
     fn take_fault(mut self, batch: Vec<usize>, fault: DraftFault) -> InferStep {
         let retry_after = fault.retry_after();
-        let (fault, _) = fault.apart();
+        let (fault, _) = fault.into_parts();
         let is_truncated = fault == DraftFault::Truncated;
         if is_truncated && batch.len() > 1 {
             self.batch_items = batch.len() / 2;
@@ -336,13 +336,13 @@ impl Inference {
         }
         let (reason, failure) = fault.judged();
         if is_truncated || reason == Reason::PayloadInvalid {
-            let said = if is_truncated {
+            let problem = if is_truncated {
                 "it was cut off at the output limit."
             } else {
                 failure.message.as_str()
             };
             self.unfit.extend(batch);
-            self.problem = Some(Problem::new(said));
+            self.problem = Some(Problem::new(problem));
             return self.next();
         }
         let doubled = FIRST_PAUSE.saturating_mul(1 << self.transport_faults.min(16));
@@ -377,7 +377,7 @@ fn unanswered(reason: Reason, failure: Failure) -> FailedInference {
             failure: Failure { message: message.to_owned(), ..failure },
         };
     }
-    let stays = matches!(
+    let is_unchanged = matches!(
         reason,
         Reason::AllowanceSpent
             | Reason::Cancelled
@@ -385,7 +385,7 @@ fn unanswered(reason: Reason, failure: Failure) -> FailedInference {
             | Reason::StoreDown
             | Reason::ProviderAuth
     );
-    if stays {
+    if is_unchanged {
         return FailedInference { reason, failure };
     }
     let message =
@@ -427,13 +427,13 @@ impl InferAsk {
         self.inference.round > 0
     }
 
-    /// A number for a model that samples: another one for each round.
+    /// The sampling seed; it differs in each round.
     pub fn seed(&self) -> u64 {
         u64::from(self.inference.round)
     }
 
     /// The model's reply, and how long it took with the wait before it.
-    pub fn answered(self, reply: Result<Draft, DraftFault>, took: Duration) -> InferStep {
+    pub fn reply_received(self, reply: Result<Draft, DraftFault>, took: Duration) -> InferStep {
         let Self { mut inference, batch } = self;
         inference.pause = Duration::ZERO;
         let record = &mut inference.record;

@@ -42,7 +42,7 @@ const MAX_OUTPUT_CHARS: usize = 2000;
 #[derive(Debug, Clone)]
 pub struct EntryDetails {
     /// When it ended and how long it took.
-    pub moment: Timing,
+    pub timing: Timing,
     /// The model that was, or would have been, asked.
     pub model: String,
     /// How the contract was given.
@@ -167,7 +167,7 @@ fn identity(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
     let request = commit.request();
     let usage = commit.usage();
     set!(entry, {
-        "timestamp": details.moment.timestamp,
+        "timestamp": details.timing.timestamp,
         "runtime": "recurgent",
         "guest": request.language,
         "role": request.role,
@@ -175,7 +175,7 @@ fn identity(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
         "method": request.method,
         "args": bounded_list(&request.arguments.args),
         "kwargs": bounded_map(&request.arguments.kwargs),
-        "duration_ms": details.moment.duration_ms(),
+        "duration_ms": details.timing.duration_ms(),
         "generation_attempt": commit.model_calls(),
         "usage": json!({
             "input_tokens": usage.input_tokens,
@@ -517,7 +517,7 @@ fn trace(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
 }
 
 fn patterns(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
-    let event = commit.observed(&details.moment);
+    let event = commit.observed(&details.timing);
     let correction = event.user_correction.as_ref();
     set!(entry, {
         "capability_patterns": event.capability_patterns,

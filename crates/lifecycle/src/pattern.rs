@@ -151,13 +151,13 @@ pub fn event(
     outcome: &Outcome,
     attempts: &[Attempt],
     earlier: Option<&PatternEvent>,
-    moment: &Timing,
+    timing: &Timing,
 ) -> PatternEvent {
     let last = attempts.last();
     let does = last.map(|attempt| &attempt.capabilities);
     let mut event = PatternEvent {
-        timestamp: moment.timestamp.clone(),
-        recorded_at_ms: moment.since_epoch_ms,
+        timestamp: timing.timestamp.clone(),
+        recorded_at_ms: timing.since_epoch_ms,
         role: request.role.to_string(),
         method_name: request.method.to_string(),
         trace_id: request.lineage.trace().to_string(),
@@ -180,7 +180,7 @@ pub fn event(
         user_correction: None,
     };
     event.user_correction =
-        earlier.and_then(|earlier| correction::detect(earlier, &event, moment.began_ms()));
+        earlier.and_then(|earlier| correction::detect(earlier, &event, timing.began_ms()));
     event
 }
 

@@ -1,4 +1,4 @@
-//! What a finished call makes true: one set of changes, committed together or not at all.
+//! What a finished call writes: one set of changes, committed together or not at all.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const WRONG_BOUNDARY: &str = "wrong_tool_boundary";
 /// Characters kept of the failure a program was written for.
 const MAX_FAILURE_CHARS: usize = 400;
 
-/// When a call ended and how long it took: the shell's clock, handed in.
+/// When a call ended and how long it took, by the clock of `recurgent`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
     /// RFC 3339, UTC.
@@ -86,7 +86,7 @@ impl Accepted {
     }
 }
 
-/// What an ok call keeps.
+/// What a successful call adds to memory, tools and packages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Kept {
     /// Changes to the agent's memory.
@@ -103,7 +103,7 @@ impl From<Accepted> for Kept {
     }
 }
 
-/// Everything the store must make true, at once.
+/// Everything the store writes in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     /// Memory and tools; `None`: a failed call keeps nothing.
@@ -118,7 +118,7 @@ pub struct Changes {
     pub record: Value,
     /// Values to refer to later.
     pub contents: Vec<Content>,
-    /// Values kept before this time (RFC 3339, UTC) are kept no longer; the shell's clock and setting.
+    /// Values kept before this time (RFC 3339, UTC) are kept no longer; `recurgent` sets it by its clock and setting.
     pub contents_kept_since: Option<String>,
     /// The lane that was spent, if the call ended because of it: pressure on the program and its tool.
     pub exhausted: Option<RetryLane>,
@@ -130,13 +130,14 @@ pub struct Changes {
     pub stored_under: Option<Fingerprint>,
     /// Answers of a model to keep for later calls, whether the call was accepted or not: they are paid for.
     pub answers: Vec<KeptAnswer>,
-    /// Bytes that all kept answers may take (`infer_cache_mb`); the shell's setting.
+    /// Bytes that all kept answers may take (`infer_cache_mb`); `recurgent` sets it.
     pub answers_bytes: u64,
 }
 
 impl Changes {
     /// Removes values that were named as secrets from what is kept to be read: the record, the contents, the words
-    /// of the arguments, the failure a new version was written for, and a recorded call that holds one. Memory keeps what programs put there.
+    /// of the arguments, the failure a new version was written for, and a recorded call that holds one. The agent's
+    /// memory is not redacted.
     pub fn remove_secrets(&mut self, secrets: &NamedSecrets) {
         if secrets.is_empty() {
             return;
@@ -165,7 +166,7 @@ impl Changes {
     }
 }
 
-/// What the store made of them.
+/// The result of committing [`Changes`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Receipt {
     /// What became of a new program.
@@ -178,7 +179,7 @@ pub struct Receipt {
     pub generations: Option<u32>,
     /// Records of the owner's history, the call's own included.
     pub history_count: Option<u64>,
-    /// Kept values that had to go.
+    /// Stored values that were evicted.
     pub contents_evicted: u64,
 }
 
@@ -200,7 +201,7 @@ pub struct FinishedCall<'a> {
 }
 
 /// Derives the changes from what happened.
-pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) -> Changes {
+pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, timing: &Timing) -> Changes {
     let FinishedCall { request, attempts, outcome, .. } = *call;
     let accepted = call.accepted.filter(|_| outcome.is_ok());
     let program = accepted.map(|accepted| accepted.program.checksum());
@@ -224,7 +225,7 @@ pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) ->
         artifacts,
         case: case(call),
         shape: call.accepted.map(|_| ShapeDigest::of_call(request)),
-        record: history::record(request, outcome, &contents, moment, program),
+        record: history::record(request, outcome, &contents, timing, program),
         contents,
         contents_kept_since: None,
         exhausted,
@@ -246,12 +247,12 @@ fn stored_under(call: &FinishedCall<'_>) -> Option<Fingerprint> {
 /// What an accepted call adds to the corpus of its artifact.
 fn case(call: &FinishedCall<'_>) -> Option<Case> {
     let accepted = call.accepted?;
-    let worth = match (&accepted.origin, call.selected) {
+    let is_recorded = match (&accepted.origin, call.selected) {
         (Origin::Artifact(_), Ok(artifact)) => is_sampled(artifact),
         (Origin::Artifact(_), Err(_)) => false,
         (Origin::Fresh | Origin::Repair { .. }, _) => call.outcome.is_ok(),
     };
-    if !worth {
+    if !is_recorded {
         return None;
     }
     Case::of(call.request, &accepted.program, &call.outcome.result, &accepted.changes)
@@ -274,21 +275,21 @@ fn scores(call: &FinishedCall<'_>, exhausted: Option<RetryLane>) -> Vec<Artifact
     let score = |attempt: &Attempt| {
         let Origin::Artifact(checksum) = &attempt.origin else { return None };
         let verdict = match &attempt.rejection {
-            // It was never asked to keep this contract.
+            // The program was written without this contract.
             Some(rejection)
                 if is_made_for_another && rejection.reason == Reason::ContractBroken =>
             {
                 RunVerdict::Excused
             }
-            Some(rejection) => blamed(rejection, exhausted),
-            None => attempt.excused.unwrap_or_else(|| answered(call.outcome)),
+            Some(rejection) => verdict_of_rejection(rejection, exhausted),
+            None => attempt.excused.unwrap_or_else(|| verdict_of_outcome(call.outcome)),
         };
         Some(ArtifactChange::Score { checksum: checksum.clone(), verdict })
     };
     call.attempts.iter().filter_map(score).collect()
 }
 
-fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
+fn verdict_of_rejection(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
     if matches!(rejection.reason, Reason::AnswerUnread | Reason::AnswerChanged) {
         RunVerdict::Unread
     } else if rejection.blame() != Blame::Program {
@@ -303,7 +304,7 @@ fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
     }
 }
 
-fn answered(outcome: &Outcome) -> RunVerdict {
+fn verdict_of_outcome(outcome: &Outcome) -> RunVerdict {
     match outcome.failure() {
         None => RunVerdict::Succeeded,
         Some(failure) if failure.kind.code() == WRONG_BOUNDARY => RunVerdict::Referred,

@@ -299,8 +299,8 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
         assert!(commit.accepted().is_none(), "{path:?}: a program without a result is kept");
         return;
     }
-    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
-    let changes = commit.changes(&moment);
+    let timing = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let changes = commit.changes(&timing);
     assert_eq!(
         changes.kept.is_some(),
         commit.outcome().is_ok(),

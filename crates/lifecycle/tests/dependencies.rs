@@ -462,7 +462,7 @@ fn the_model_is_shown_what_is_held() {
 
 fn logged(commit: &Commit) -> Value {
     let details = EntryDetails {
-        moment: Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
+        timing: Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
         model: "m".into(),
         contract_source: ContractSource::None,
         specialist_instance_id: "i".into(),

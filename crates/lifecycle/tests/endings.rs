@@ -314,8 +314,8 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
         }
     }
     lines.extend(commit.outcome().notes.iter().map(|note| format!("note: {note}")));
-    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
-    let changes = commit.changes(&moment);
+    let timing = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let changes = commit.changes(&timing);
     let mut effects = vec![format!("{} asked", commit.model_calls())];
     effects.extend(changes.exhausted.map(|lane| format!("{} exhausted", lane.name())));
     effects.extend(changes.kept.map(|_| "kept".to_owned()));
@@ -368,9 +368,9 @@ fn an_authored_error_type_of_any_length_is_kept_short() {
         let shown = format!("{:?}", step.attempts());
         let shown = match &step {
             Step::Commit(commit) => {
-                let moment =
+                let timing =
                     Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
-                let changes = commit.changes(&moment);
+                let changes = commit.changes(&timing);
                 format!("{shown} {} {:?}", changes.record, changes.event)
             }
             Step::Generate(_) => shown,

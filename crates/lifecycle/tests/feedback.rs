@@ -215,7 +215,7 @@ fn without_retries_the_caller_gets_null_and_nothing_is_kept() {
     let Step::Commit(commit) = step else { panic!("it ends: {step:?}") };
     assert_eq!(commit.outcome().value(), Some(&Value::Null));
     assert!(commit.accepted().is_none());
-    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
-    let event = commit.observed(&moment);
+    let timing = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let event = commit.observed(&timing);
     assert!(event.is_weak(), "{event:?}");
 }

@@ -411,14 +411,14 @@ impl CallInProgress<'_> {
             Err(problem) => (None, commit.not_copied(self.not_copied(problem))),
         };
         let now = now();
-        let moment = Timing {
+        let timing = Timing {
             timestamp: now.to_string(),
             since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
         };
         self.tree.note_outcome(commit.outcome());
         let secrets = self.tree.secrets();
-        let mut changes = commit.changes(&moment);
+        let mut changes = commit.changes(&timing);
         changes.remove_secrets(&secrets);
         changes.answers_bytes = runtime.config().settings().infer_cache_mb << 20;
         changes.contents_kept_since = runtime.config().content_ttl().map(time_before);
@@ -431,7 +431,7 @@ impl CallInProgress<'_> {
         };
         let summary = changes.record.get_mut("outcome_summary").map(Value::take);
         let omission = secrets.note_of_omission();
-        self.log(&settled, moment, summary.unwrap_or_default(), secrets);
+        self.log(&settled, timing, summary.unwrap_or_default(), secrets);
         if let Some((key, challenger)) = settled.challenger() {
             runtime.trials().enqueue(key, challenger.clone());
         }
@@ -471,12 +471,12 @@ impl CallInProgress<'_> {
         }
     }
 
-    fn log(&self, settled: &Settled, moment: Timing, summary: Value, secrets: NamedSecrets) {
+    fn log(&self, settled: &Settled, timing: Timing, summary: Value, secrets: NamedSecrets) {
         let Some(log) = self.agent.runtime().log() else { return };
         let options = self.agent.options();
         let commit = settled.commit();
         let details = EntryDetails {
-            moment,
+            timing,
             model: self.agent.runtime().provider().model(options.model.as_str()).to_owned(),
             contract_source: self.agent.contract_source(),
             specialist_instance_id: self.agent.owner().instance.clone(),

@@ -162,7 +162,7 @@ pub enum ConfigFault {
     },
     /// No home directory to keep anything in.
     #[error("no home directory was found; set RECURGENT_STATE_DIR to a directory you can write to")]
-    Homeless,
+    NoHomeDirectory,
 }
 
 fn suggest(suggestion: Option<&str>) -> String {
@@ -342,12 +342,12 @@ impl Config {
         std::env::var_os(name)
     }
 
-    /// Where the store and the log live.
+    /// Directory of the store and the log.
     pub fn state_dir(&self) -> Result<PathBuf, ConfigFault> {
         let given = self.settings.state_dir.clone();
         given
             .or_else(|| self.state_home.as_ref().map(|home| home.join("recurgent")))
-            .ok_or(ConfigFault::Homeless)
+            .ok_or(ConfigFault::NoHomeDirectory)
     }
 
     /// The file that was looked for, whether there is one or not.

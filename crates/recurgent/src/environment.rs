@@ -233,7 +233,7 @@ struct Plan<'a> {
     language: Language,
     manifest: &'a DependencyManifest,
     policy: &'a GuestPolicy,
-    supply: PackageSources,
+    sources: PackageSources,
     interpreter: InterpreterInfo,
     id: String,
     cache: &'a Path,
@@ -368,16 +368,16 @@ impl Environments {
         let barred = |fault: PolicyFault| BuildFault::Refused(Box::new(fault.failure()));
         policy.packages.check(language, manifest).map_err(barred)?;
         let sources = policy.packages.effective_sources(language).map_err(barred)?;
-        let supply = PackageSources::of(&sources);
+        let sources = PackageSources::of(&sources);
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
-        let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
+        let id = identity::env_id(language, &interpreter, policy, &sources, manifest);
         let root = generation::current(&EnvironmentCache::place(cache, language), &id);
         let (cache_hit, took) = (false, Cell::default());
         Ok(Plan {
             language,
             manifest,
             policy,
-            supply,
+            sources,
             interpreter,
             id,
             cache,
@@ -428,9 +428,9 @@ impl Plan<'_> {
 
     fn variables(&self) -> Vec<(OsString, OsString)> {
         match self.language {
-            Language::Python => uv::variables(&self.shared_cache(), Some(&self.supply)),
+            Language::Python => uv::variables(&self.shared_cache(), Some(&self.sources)),
             Language::Ruby => {
-                bundler::variables(&self.root, &self.shared_cache(), Some(&self.supply))
+                bundler::variables(&self.root, &self.shared_cache(), Some(&self.sources))
             }
         }
     }
@@ -519,7 +519,7 @@ impl Plan<'_> {
             manifest: self.manifest.clone(),
             lock_checksum: ready::lock_checksum(self.language, &self.root)?,
             source_mode: self.policy.packages.source_mode.name().to_owned(),
-            sources: self.supply.addresses(),
+            sources: self.sources.addresses(),
             prepared_at: crate::upkeep::now().to_string(),
             packages,
             provides: installed.provides,

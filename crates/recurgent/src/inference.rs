@@ -54,7 +54,7 @@ impl<'a> Inferrer<'a> {
                 InferStep::Ask(ask) => {
                     let began = Instant::now();
                     let reply = self.reply(&ask);
-                    ask.answered(reply, began.elapsed())
+                    ask.reply_received(reply, began.elapsed())
                 }
                 InferStep::Ended(ended) => {
                     if runtime.config().settings().infer_cache {

@@ -81,19 +81,19 @@ struct TrialQueueState {
 
 impl TrialQueueState {
     /// Enters a challenger, unless it already waits, its trial could not be run too often, or too many wait.
-    fn enter(&mut self, candidacy: &TrialSubject) -> bool {
-        let tries = self.untried.get(candidacy).copied().unwrap_or(0);
-        tries < MAX_TRIES && self.open.len() < MAX_WAITING && self.open.insert(candidacy.clone())
+    fn enter(&mut self, subject: &TrialSubject) -> bool {
+        let tries = self.untried.get(subject).copied().unwrap_or(0);
+        tries < MAX_TRIES && self.open.len() < MAX_WAITING && self.open.insert(subject.clone())
     }
 
-    fn close(&mut self, candidacy: &TrialSubject, tried: bool) {
-        self.open.remove(candidacy);
+    fn close(&mut self, subject: &TrialSubject, tried: bool) {
+        self.open.remove(subject);
         if tried {
-            self.untried.remove(candidacy);
-        } else if let Some(tries) = self.untried.get_mut(candidacy) {
+            self.untried.remove(subject);
+        } else if let Some(tries) = self.untried.get_mut(subject) {
             *tries += 1;
         } else if self.untried.len() < MAX_UNTRIED {
-            self.untried.insert(candidacy.clone(), 1);
+            self.untried.insert(subject.clone(), 1);
         }
     }
 }
@@ -117,8 +117,8 @@ impl Trials {
 
     /// Queues the trial of a challenger, unless it is queued already or could not be run too often.
     pub(crate) fn enqueue(&self, key: ArtifactKey, challenger: Checksum) {
-        let candidacy = (key, challenger);
-        if !self.queue.state().enter(&candidacy) {
+        let subject = (key, challenger);
+        if !self.queue.state().enter(&subject) {
             return;
         }
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,9 +126,9 @@ impl Trials {
             *thread = self.start();
         }
         let taken =
-            thread.as_ref().is_some_and(|thread| thread.sender.send(candidacy.clone()).is_ok());
+            thread.as_ref().is_some_and(|thread| thread.sender.send(subject.clone()).is_ok());
         if !taken {
-            self.queue.close(&candidacy, false);
+            self.queue.close(&subject, false);
         }
     }
 
@@ -176,8 +176,8 @@ impl TrialQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn close(&self, candidacy: &TrialSubject, tried: bool) {
-        self.state().close(candidacy, tried);
+    fn close(&self, subject: &TrialSubject, tried: bool) {
+        self.state().close(subject, tried);
         self.changed.notify_all();
     }
 }
@@ -188,10 +188,10 @@ fn run_trials(
     receiver: &Receiver<TrialSubject>,
     run: impl Fn(&TrialSubject) -> bool,
 ) {
-    while let Ok(candidacy) = receiver.recv() {
-        let attempt = || !queue.cancellation.is_cancelled() && run(&candidacy);
+    while let Ok(subject) = receiver.recv() {
+        let attempt = || !queue.cancellation.is_cancelled() && run(&subject);
         let tried = catch_unwind(AssertUnwindSafe(attempt)).unwrap_or(false);
-        queue.close(&candidacy, tried);
+        queue.close(&subject, tried);
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
 
     use super::*;
 
-    fn candidacy(code: &str) -> TrialSubject {
+    fn subject(code: &str) -> TrialSubject {
         let key = ArtifactKey {
             role: Role::parse("shop").unwrap(),
             method: Method::parse("price").unwrap(),
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn a_trial_that_panics_blocks_nothing() {
         let (queue, (sender, receiver)) = (TrialQueue::default(), mpsc::channel());
-        let both = [candidacy("panics"), candidacy("fine")];
+        let both = [subject("panics"), subject("fine")];
         for one in &both {
             assert!(queue.state().enter(one));
             sender.send(one.clone()).unwrap();
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_tried_is_tried_again_but_not_for_ever() {
-        let (one, other) = (candidacy("1"), candidacy("2"));
+        let (one, other) = (subject("1"), subject("2"));
         let mut queue = TrialQueueState::default();
         assert!(queue.enter(&one));
         assert!(!queue.enter(&one), "it waits already");

@@ -59,7 +59,7 @@ enum Verb {
         /// The language its packages are for
         #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
         guest: Option<Language>,
-        /// A package, and the versions that will do: numpy, 'numpy>=2', 'nokogiri ~> 1.16'
+        /// A package, and the versions that work: numpy, 'numpy>=2', 'nokogiri ~> 1.16'
         #[arg(required = true, value_name = "NAME[CONSTRAINT]")]
         packages: Vec<String>,
     },

@@ -24,7 +24,7 @@ pub(super) struct LogFilter {
     /// Only calls of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Only calls of this trace; the beginning of its id will do
+    /// Only calls of this trace; the beginning of its id works
     #[arg(long, value_name = "ID")]
     trace: Option<String>,
     /// Only calls that ended within this time, such as 90s, 2h or 7d

@@ -52,7 +52,7 @@ enum Verb {
         /// Maximum number of calls per agent
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
-        /// Only calls before this one; the beginning of its id will do
+        /// Only calls before this one; the beginning of its id works
         #[arg(long, value_name = "CALL_ID")]
         before: Option<String>,
     },

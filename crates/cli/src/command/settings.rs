@@ -13,7 +13,7 @@ use crate::exit::CommandFault;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct StateFlags {
-    /// Where the store and the log live
+    /// Directory of the store and the log
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<String>,
     /// Set any key that `recurgent config` lists; may be repeated
@@ -61,7 +61,7 @@ pub(crate) struct SettingFlags {
     /// Which model to ask; a server of your own is asked for its models when none is named
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// Where the model service is; any server that speaks OpenAI's chat form will do, such as
+    /// Where the model service is; any server that speaks OpenAI's chat form works, such as
     /// `http://127.0.0.1:8080/v1`
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,

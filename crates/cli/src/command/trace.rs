@@ -309,7 +309,7 @@ fn tree(mut entries: Vec<Value>, from: Option<&str>) -> Vec<Value> {
 fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
     let paint = render::paint(Stream::Output);
     let room = render::room(Stream::Output);
-    let width = if room.is_bound { room.columns } else { usize::MAX };
+    let width = if room.is_limited { room.columns } else { usize::MAX };
     let title = |text: &str| paint.in_style(Style::Title, text);
     let mut lines = vec![title(&clip(&format!("trace {}", clean(trace)), width))];
     for call in calls {

@@ -282,7 +282,7 @@ impl UsageTally {
 
     fn add(&mut self, call: &Value) {
         let method = bounded(call_name(call), &self.generations);
-        // What a model call takes is known better the more of them count, so old ones count too.
+        // The cost of a model call is estimated better from more calls, so old ones count too.
         if count(call, "/generation_attempt") > 0 {
             self.generations.entry(method.clone()).or_default().add(call);
         }

@@ -88,12 +88,12 @@ impl WatchOptions {
 fn lines(entry: &Value) -> Vec<String> {
     let paint = render::paint(Stream::Output);
     let room = render::room(Stream::Output);
-    let width = if room.is_bound { room.columns } else { usize::MAX };
+    let width = if room.is_limited { room.columns } else { usize::MAX };
     let faint = |text: &str| paint.in_style(Style::Faint, text);
     let label = format!("{} {}  ", time(entry, "%H:%M:%S"), short_id(text(entry, "call_id")));
     let (facts, beside) = (call_facts(entry), width.saturating_sub(columns(&label)));
     let line = call_line(entry, paint, beside.saturating_sub(columns(&facts) + 2));
-    let mut lines = if room.is_bound && width < MIN_WIDTH_FOR_FACTS {
+    let mut lines = if room.is_limited && width < MIN_WIDTH_FOR_FACTS {
         let call = format!("{}{}", faint(&label), call_line(entry, paint, beside));
         vec![call, format!("{}{}", " ".repeat(columns(&label)), faint(&clip(&facts, beside)))]
     } else {

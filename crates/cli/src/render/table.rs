@@ -105,7 +105,7 @@ impl Table {
             let gaps = GAP * self.columns.len().saturating_sub(1);
             let last = self.columns.iter().enumerate().max_by_key(|(_, it)| it.expendable);
             match last.filter(|(_, column)| column.expendable > 0) {
-                Some((index, _)) if room.is_bound && least + gaps > room.columns => {
+                Some((index, _)) if room.is_limited && least + gaps > room.columns => {
                     self.leave_out(index);
                 }
                 Some(_) | None => {
@@ -155,7 +155,7 @@ impl Table {
 
 /// Takes columns from the widest of those that may be cut, until all fit or none can give more.
 fn shrunk(kinds: &[Column], mut widths: Vec<usize>, room: Room) -> Vec<usize> {
-    let least = if room.is_bound { 0 } else { MIN_COLUMNS_UNBOUND };
+    let least = if room.is_limited { 0 } else { MIN_COLUMNS_UNBOUND };
     let mut excess = widths.iter().sum::<usize>().saturating_sub(room.columns);
     while excess > 0 {
         let can_give = |(width, column): &(&mut usize, &Column)| {
@@ -175,7 +175,7 @@ mod tests {
 
     const PLAIN: Paint = Paint { colour: false };
 
-    fn shown(columns: usize, is_bound: bool) -> Vec<String> {
+    fn shown(columns: usize, is_limited: bool) -> Vec<String> {
         let mut table = Table::new(&[
             Column::text("id"),
             Column::text("call").shrinks_to(6),
@@ -189,7 +189,7 @@ mod tests {
             plain("$0.01"),
         ]);
         table.row(vec![plain("b2"), plain("x\u{1b}.y()"), plain("1.2 s"), plain("")]);
-        table.lines(Room { columns, is_bound }, PLAIN)
+        table.lines(Room { columns, is_limited }, PLAIN)
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(shown(12, true)[1], "a1  guide.f…");
         assert_eq!(shown(12, false), shown(40, true), "a program may read it");
         assert_eq!(
-            Table::new(&[Column::text("id")]).lines(Room { columns: 9, is_bound: true }, PLAIN),
+            Table::new(&[Column::text("id")]).lines(Room { columns: 9, is_limited: true }, PLAIN),
             [""; 0]
         );
     }

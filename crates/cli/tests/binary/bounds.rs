@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 
 /// `max_tree_memory_mb` of these calls.
 const TREE_MB: u64 = 64;
@@ -135,7 +135,7 @@ fn check(attack: &Attack, guest: &str, programs: &[(&str, &str)]) {
 }
 
 /// The most memory that a process took, in KiB, and what came of it.
-fn measured(child: Child, line: &[&str]) -> (u64, Ran) {
+fn measured(child: Child, line: &[&str]) -> (u64, CommandResult) {
     let status = format!("/proc/{}/status", child.id());
     let ended = thread::spawn(move || child.wait_with_output().unwrap());
     let mut peak = 0;
@@ -147,5 +147,5 @@ fn measured(child: Child, line: &[&str]) -> (u64, Ran) {
         thread::sleep(Duration::from_millis(2));
     }
     assert!(peak > 0, "the memory of the process was not measured");
-    (peak, Ran::of(line, &ended.join().unwrap()))
+    (peak, CommandResult::of(line, &ended.join().unwrap()))
 }

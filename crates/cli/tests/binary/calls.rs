@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 
 /// Programs both guests are given by hand.
 const PYTHON_SCRIPT: &str = r#"{
@@ -49,14 +49,14 @@ struct Refusal<'a> {
 fn check(cli: &CliFixture, refusal: &Refusal<'_>) {
     let Refusal { line, env, exit, error_type, says } = refusal;
     let plain = cli.command(line).envs(env.iter().copied()).output().unwrap();
-    let plain = Ran::of(line, &plain);
+    let plain = CommandResult::of(line, &plain);
     plain.exits(*exit).stderr_contains(says).prints("");
 
     // Before anything else, so that a -- does not hide it.
     let mut with_json = vec![line[0], "--json"];
     with_json.extend(&line[1..]);
     let ran = cli.command(&with_json).envs(env.iter().copied()).output().unwrap();
-    let ran = Ran::of(&with_json, &ran);
+    let ran = CommandResult::of(&with_json, &ran);
     let object = ran.exits(*exit).json();
     assert_eq!(
         (&object["status"], &object["error_type"]),
@@ -227,7 +227,7 @@ fn a_granted_path_that_cannot_be_made_absolute_is_an_error() {
     line.arg("-c").arg("cd gone && rmdir ../gone && exec \"$0\" config");
     line.arg(env!("CARGO_BIN_EXE_recurgent")).env("RECURGENT_READ_PATHS", "data");
     line.env("RECURGENT_STATE_DIR", cli.path("state")).current_dir(cli.path(""));
-    let ran = Ran::of(&["config"], &line.output().unwrap());
+    let ran = CommandResult::of(&["config"], &line.output().unwrap());
     ran.exits(3).stderr_contains("`read_paths` (RECURGENT_READ_PATHS) must be absolute paths");
 }
 
@@ -301,7 +301,7 @@ fn a_closed_pipe_is_not_a_failure() {
     for line in [&["call", "echo", "flood"][..], &["--help"], &["config"]] {
         let mut child = cli.command(line).spawn().unwrap();
         drop(child.stdout.take());
-        let ran = Ran::of(line, &child.wait_with_output().unwrap());
+        let ran = CommandResult::of(line, &child.wait_with_output().unwrap());
         ran.exits(0).stderr_contains("");
     }
 }
@@ -312,7 +312,7 @@ fn an_output_that_cannot_be_written_is_said() {
     for line in [&["call", "echo", "text"][..], &["config", "--json"], &["--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = cli.command(line).stdout(full).output().unwrap();
-        Ran::of(line, &output).exits(3).stderr_contains("cannot write to standard output");
+        CommandResult::of(line, &output).exits(3).stderr_contains("cannot write to standard output");
     }
 }
 
@@ -348,10 +348,10 @@ fn doctor_and_config_say_how_things_are() {
         assert!(ran.exits(0).stdout.contains(found), "{ran:?}");
     }
     let sick = cli.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap();
-    let sick = Ran::of(&["doctor"], &sick);
+    let sick = CommandResult::of(&["doctor"], &sick);
     assert!(sick.exits(4).stdout.contains("fail  python"), "{sick:?}");
     let lost = cli.command(&["doctor"]).env("RECURGENT_STATE_DIR", "/proc/x").output().unwrap();
-    Ran::of(&["doctor"], &lost).exits(3);
+    CommandResult::of(&["doctor"], &lost).exits(3);
 
     cli.write("my.toml", "guest = \"ruby\"\ndebug = true\n");
     let settings = cli
@@ -359,7 +359,7 @@ fn doctor_and_config_say_how_things_are() {
         .env("RECURGENT_CONFIG", "my.toml")
         .output()
         .unwrap();
-    let settings = Ran::of(&["config"], &settings).exits(0).json();
+    let settings = CommandResult::of(&["config"], &settings).exits(0).json();
     let setting = |key: &str| {
         let all = settings["settings"].as_array().unwrap();
         let found = all.iter().find(|setting| setting["key"] == key).unwrap();
@@ -433,5 +433,5 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let mut shell = std::process::Command::new("bash");
     shell.args(["-c", given]).arg(echo.get_program()).current_dir(cli.path(".")).env_clear();
     shell.envs(echo.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    Ran::of(&["call", "echo"], &shell.output().unwrap()).exits(0);
+    CommandResult::of(&["call", "echo"], &shell.output().unwrap()).exits(0);
 }

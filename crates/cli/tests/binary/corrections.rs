@@ -167,7 +167,7 @@ fn a_person_edits_a_program() {
     let edit = ["tools", "edit", "calculator", "double"];
     let edited = |editor: &str, line: &[&str]| {
         let output = cli.command(line).env("EDITOR", editor).output().unwrap();
-        crate::fixture::Ran::of(line, &output)
+        crate::fixture::CommandResult::of(line, &output)
     };
     edited("true", &edit).exits(2).stderr_contains("is unchanged");
     edited("false", &edit).exits(1).stderr_contains("nothing was stored");
@@ -315,7 +315,7 @@ fn a_program_of_a_tools_directory_is_listed_and_rejected() {
     let run = |line: &[&str]| {
         let directory = cli.path("pinned");
         let output = cli.command(line).env("RECURGENT_TOOLS_DIR", directory).output().unwrap();
-        crate::fixture::Ran::of(line, &output)
+        crate::fixture::CommandResult::of(line, &output)
     };
     let listed = run(&["tools", "list"]);
     let line = "calculator.double python tools_dir 1 0 0 pinned\n";
@@ -375,7 +375,7 @@ fn a_configuration_file_that_is_named_must_exist() {
     let cli = CliFixture::new(SCRIPT);
     let mut command = cli.command(&["config"]);
     let output = command.env("RECURGENT_CONFIG", cli.path("none.toml")).output().unwrap();
-    crate::fixture::Ran::of(&["config"], &output)
+    crate::fixture::CommandResult::of(&["config"], &output)
         .exits(3)
         .stderr_contains("cannot read")
         .stderr_contains("none.toml");

@@ -50,7 +50,7 @@ fn what_is_exported_and_imported_is_exported_the_same() {
     cli.run_in("second", &["store", "export", "three"]);
     assert_eq!(files(&cli.path("three")), one);
 
-    // What was imported runs without a model, after vetting.
+    // An imported program runs without a model, after vetting.
     fs::write(cli.path("other.json"), r#"{"unused.method": [{"code": "result = 1"}]}"#).unwrap();
     let line = ["call", "../../x", "add", "20", "22", "--provider", "scripted:other.json"];
     let ran = cli.run_in("second", &line);
@@ -239,7 +239,7 @@ fn damaged_files_are_refused_one_by_one() {
     assert_eq!(cli.json(&["store", "check"])["ok"], true);
 }
 
-/// What only the store can judge is refused there, and takes nothing else with it.
+/// A contradiction that only the store can see is refused there; the other files are imported.
 #[test]
 fn a_file_that_cannot_be_imported_is_reported_and_the_others_are_imported() {
     let cli = grown();

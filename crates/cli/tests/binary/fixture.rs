@@ -53,21 +53,21 @@ impl CliFixture {
         command
     }
 
-    pub(crate) fn run(&self, line: &[&str]) -> Ran {
+    pub(crate) fn run(&self, line: &[&str]) -> CommandResult {
         self.run_in("state", line)
     }
 
     /// With another store.
-    pub(crate) fn run_in(&self, state: &str, line: &[&str]) -> Ran {
+    pub(crate) fn run_in(&self, state: &str, line: &[&str]) -> CommandResult {
         let mut command = self.command(line);
         command.env("RECURGENT_STATE_DIR", self.path(state));
-        Ran::of(line, &command.output().unwrap())
+        CommandResult::of(line, &command.output().unwrap())
     }
 
-    pub(crate) fn run_with_stdin(&self, line: &[&str], input: &str) -> Ran {
+    pub(crate) fn run_with_stdin(&self, line: &[&str], input: &str) -> CommandResult {
         let mut child = self.command(line).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        Ran::of(line, &child.wait_with_output().unwrap())
+        CommandResult::of(line, &child.wait_with_output().unwrap())
     }
 
     /// What it answers with `--json`.
@@ -84,7 +84,7 @@ impl CliFixture {
 
 /// What came of a command line.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     #[expect(dead_code, reason = "shown when a check fails")]
     line: String,
     pub(crate) exit: i32,
@@ -92,7 +92,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-impl Ran {
+impl CommandResult {
     pub(crate) fn of(line: &[&str], output: &Output) -> Self {
         let mut line = line.join(" ");
         line.truncate(100);
@@ -123,7 +123,7 @@ impl Ran {
 
     #[track_caller]
     pub(crate) fn stderr_contains(&self, part: &str) -> &Self {
-        assert!(self.stderr.contains(part), "{part:?} is not said: {self:?}");
+        assert!(self.stderr.contains(part), "{part:?} is missing from standard error: {self:?}");
         self
     }
 

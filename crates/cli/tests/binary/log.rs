@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 
 const SCRIPT: &str = r#"{
   "calculator.add": [{"code": "result = args[0] + 1"}],
@@ -37,13 +37,13 @@ impl Watch {
         serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
     }
 
-    fn interrupt(self) -> Ran {
+    fn interrupt(self) -> CommandResult {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         let Self { child, lines } = self;
         let ended = child.wait_with_output().unwrap();
         drop(lines); // a reader that leaves would end it too
-        Ran::of(&["watch"], &ended)
+        CommandResult::of(&["watch"], &ended)
     }
 }
 
@@ -94,7 +94,7 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
         assert_eq!(names(&seen), expected);
         // The reader is gone and nothing is written; the command still ends.
         drop(watch.lines);
-        let ran = Ran::of(&["watch"], &watch.child.wait_with_output().unwrap());
+        let ran = CommandResult::of(&["watch"], &watch.child.wait_with_output().unwrap());
         assert_eq!((ran.exit, ran.stderr.as_str()), (0, ""), "{filter:?}");
     }
 }

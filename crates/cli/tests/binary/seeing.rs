@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 use crate::terminal::in_terminal;
 use crate::tools::grown;
 
@@ -188,7 +188,7 @@ fn everything_fits_the_terminal() {
     let (narrow, _) = in_terminal(&cli, 40, &["trace", "list"], "");
     assert!(narrow.lines().any(|line| line.contains("ledger.book(40)")), "{narrow}");
     let ran = cli.command(&["trace", "list"]).env("COLUMNS", "40").output().unwrap();
-    assert_fits(&Ran::of(&["trace", "list"], &ran).exits(0).stdout, 40);
+    assert_fits(&CommandResult::of(&["trace", "list"], &ran).exits(0).stdout, 40);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn messages_of_several_lines_stay_lines() {
     cli.write("bad.toml", "guest = \"python\"\nlog = [");
     let doctor =
         cli.command(&["doctor"]).env("RECURGENT_CONFIG", cli.path("bad.toml")).output().unwrap();
-    let doctor = Ran::of(&["doctor"], &doctor);
+    let doctor = CommandResult::of(&["doctor"], &doctor);
     doctor.exits(3);
     assert!(!doctor.stdout.contains('\u{fffd}') && doctor.stdout.lines().count() > 1, "{doctor:?}");
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::calls::cli;
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 use crate::terminal::at_terminal;
 
 fn config_path(cli: &CliFixture) -> std::path::PathBuf {
@@ -15,7 +15,7 @@ fn setting(cli: &CliFixture, line: &[&str], variables: &[(&str, &str)], name: &s
     let line = [&["config", "--json"], line].concat();
     let mut command = cli.command(&line);
     command.env_remove("RECURGENT_PROVIDER").envs(variables.iter().copied());
-    let ran = Ran::of(&line, &command.output().unwrap());
+    let ran = CommandResult::of(&line, &command.output().unwrap());
     let all = ran.exits(0).json();
     let found = all["settings"].as_array().unwrap().iter().find(|it| it["key"] == name);
     json!([found.unwrap()["value"], found.unwrap()["source"]])
@@ -126,13 +126,13 @@ fn a_profile_is_chosen_by_name() {
     let line = ["call", "echo", "back", "1", "--profile", "work"];
     let mut command = cli.command(&line);
     command.env_remove("RECURGENT_PROVIDER").envs(file);
-    Ran::of(&line, &command.output().unwrap()).exits(0);
+    CommandResult::of(&line, &command.output().unwrap()).exits(0);
     let line = ["call", "echo", "back", "--profile", "home"];
-    let ran = Ran::of(&line, &cli.command(&line).envs(file).output().unwrap());
+    let ran = CommandResult::of(&line, &cli.command(&line).envs(file).output().unwrap());
     ran.exits(2).stderr_contains("there are: local, work");
 }
 
-/// What other tools set is honoured below our own settings, and said.
+/// Variables of other tools rank below our own settings, and the report names them.
 #[test]
 fn addresses_of_other_tools_are_honoured() {
     let cli = cli();

@@ -1,4 +1,4 @@
-//! What is interrupted or killed ends soon, and leaves nothing behind.
+//! A command that is interrupted or killed ends soon and leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::calls::cli;
-use crate::fixture::Ran;
+use crate::fixture::CommandResult;
 use crate::processes::{ProcessEntry, assert_gone, descendants};
 use crate::terminal::at_terminal;
 
@@ -51,7 +51,7 @@ fn what_a_killed_host_left_behind_is_removed_and_blocks_no_process() {
     );
     let line = ["call", "calculator", "add", "1"];
     let next = cli.command(&line).env("TMPDIR", &scratch).output().unwrap();
-    Ran::of(&line, &next).exits(0).prints("1\n");
+    CommandResult::of(&line, &next).exits(0).prints("1\n");
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
 
@@ -68,13 +68,13 @@ print(ended(), termios.tcgetattr(theirs) == before)
 }
 
 /// Signals a process whose program sleeps, and sees it and everything under it end soon.
-fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
+fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> CommandResult {
     wait_until_running(&mut child);
     let family: BTreeSet<ProcessEntry> = descendants(child.id()).into_iter().collect();
     let sent = Instant::now();
     let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
-    let ran = Ran::of(line, &child.wait_with_output().unwrap());
+    let ran = CommandResult::of(line, &child.wait_with_output().unwrap());
     assert!(sent.elapsed() < Duration::from_mins(1), "{signal} took {:?}", sent.elapsed());
     assert_gone(&family);
     ran

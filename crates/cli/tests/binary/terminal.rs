@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::fixture::{CliFixture, Ran};
+use crate::fixture::{CliFixture, CommandResult};
 
 /// Opens a terminal; `start` starts a command that has it as its own.
 const OPEN: &str = r"
@@ -79,9 +79,9 @@ fn python(script: &str, arguments: &[&str], command: &Command) -> Command {
 }
 
 /// What a Python script that uses the terminal prints.
-pub(crate) fn at_terminal(command: &Command, script: &str) -> Ran {
+pub(crate) fn at_terminal(command: &Command, script: &str) -> CommandResult {
     let mut python = python(&format!("{AT_A_TERMINAL}{script}"), &[], command);
-    Ran::of(&["terminal"], &python.output().unwrap())
+    CommandResult::of(&["terminal"], &python.output().unwrap())
 }
 
 /// Runs a command in a terminal of so many columns, and gives what it printed there and its exit code. Ctrl-C is typed once

@@ -128,7 +128,7 @@ impl Installed {
 
     #[track_caller]
     pub(crate) fn says(&self, part: &str) -> &Self {
-        assert!(self.stderr.contains(part), "{part:?} is not said: {self:?}");
+        assert!(self.stderr.contains(part), "{part:?} is missing from standard error: {self:?}");
         self
     }
 }

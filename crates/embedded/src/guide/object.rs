@@ -60,7 +60,7 @@ fn end_of_value(text: &str) -> Option<usize> {
             }
             _ if in_text => {}
             b'{' | b'[' => depth += 1,
-            // What closes more than the value opened, or follows it, is not part of it.
+            // A bracket that the value did not open, or that follows it, is not part of it.
             b'}' | b']' | b',' | b' ' | b'\n' if depth == 0 && at > 0 => return Some(at),
             b'}' | b']' => {
                 depth = depth.saturating_sub(1);

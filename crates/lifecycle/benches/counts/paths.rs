@@ -26,8 +26,8 @@ use serde_json::{Map, Value, json};
 
 use crate::common::{generated, inputs, request, typical};
 
-/// Ready to run once. What it needs is made before and what it only looked at is given back, so that only
-/// the path itself is counted.
+/// Ready to run once. Its inputs are made before and those it only read are returned, so that only the path itself
+/// is counted.
 pub(crate) type Work = Box<dyn FnOnce() -> Box<dyn Any>>;
 
 /// A path: its name, and what readies it.
@@ -136,7 +136,7 @@ fn log_entry() -> Work {
     let Step::Recall(recall) = call::begin(asked(), Policy::default()) else { return unreached() };
     let commit = run(recall.recalled(Ok(memory())), report());
     let details = EntryDetails {
-        moment: moment(),
+        timing: timing(),
         model: "model".to_owned(),
         contract_source: ContractSource::Fields,
         specialist_instance_id: "instance".to_owned(),
@@ -190,7 +190,7 @@ fn run(step: Step, report: Report) -> Commit {
 }
 
 fn settle(commit: Commit) -> Box<dyn Any> {
-    black_box(commit.changes(&moment()));
+    black_box(commit.changes(&timing()));
     Box::new(commit.committed(Ok(Receipt::default())).into_parts())
 }
 
@@ -300,7 +300,7 @@ fn prompt_context() -> PromptContext {
     }
 }
 
-fn moment() -> Timing {
+fn timing() -> Timing {
     Timing {
         timestamp: "2026-01-01T00:00:00Z".to_owned(),
         since_epoch_ms: 1_767_225_600_000,

@@ -148,7 +148,7 @@ mod tests {
             (vec![refused(shop)], vec![], "service", "service"),
             (vec![answered(shop, 503)], vec![shop], "service", "service"),
             (vec![answered(shop, 200)], vec![shop], "None", "None"),
-            // What the caller asks for is not there; what the program chose is not.
+            // An address of the caller that is missing is a failure of the service; one that the program chose is not.
             (vec![answered(shop, 404)], vec![shop], "service", "service"),
             (
                 vec![answered("old.example:80", 404)],

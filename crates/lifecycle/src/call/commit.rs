@@ -139,7 +139,7 @@ impl Commit {
     }
 
     /// What the store must make true.
-    pub fn changes(&self, moment: &Timing) -> Changes {
+    pub fn changes(&self, timing: &Timing) -> Changes {
         let call = FinishedCall {
             request: &self.call.request,
             selected: self.selected(),
@@ -148,13 +148,13 @@ impl Commit {
             outcome: &self.outcome,
             answers: &self.call.answers,
         };
-        settlement::changes(&call, self.observed(moment), moment)
+        settlement::changes(&call, self.observed(timing), timing)
     }
 
     /// What pattern memory keeps of the call.
-    pub fn observed(&self, moment: &Timing) -> PatternEvent {
+    pub fn observed(&self, timing: &Timing) -> PatternEvent {
         let earlier = self.call.earlier.as_ref();
-        pattern::event(&self.call.request, &self.outcome, &self.call.attempts, earlier, moment)
+        pattern::event(&self.call.request, &self.outcome, &self.call.attempts, earlier, timing)
     }
 
     /// What the program changed could not be copied to the workspace: its answer is not given, and nothing of it is kept.

@@ -129,7 +129,7 @@ impl Generate {
                 Err(fault) => {
                     let retry_after =
                         fault.retry_after().map(|wait| wait.as_millis().min(LONGEST_ASKED));
-                    let (fault, usage) = fault.apart();
+                    let (fault, usage) = fault.into_parts();
                     call.usage += usage;
                     first_fault.get_or_insert((fault, retry_after));
                 }

@@ -44,7 +44,7 @@ impl Prepare {
         &self.call.request
     }
 
-    /// The environment, or why there is none. What is in it decides which imports are accounted for.
+    /// The environment, or why there is none. Its packages decide which imports are accounted for.
     pub fn prepared(self, answer: Result<Environment, FailedPreparation>) -> Step {
         let Self { call, mut pending, program, manifest: _ } = self;
         let rejection = match answer {

@@ -144,8 +144,8 @@ impl Operand {
         if of_registry { Self::ToolItem } else { Self::Unknown }
     }
 
-    /// Itself, where it stands in for something else.
-    pub(super) fn instead(self) -> Self {
+    /// The operand as a fallback, given in place of something that was not there.
+    pub(super) fn into_fallback(self) -> Self {
         if self.literal().is_some() { Self::Fallback(Arc::new(self)) } else { self }
     }
 

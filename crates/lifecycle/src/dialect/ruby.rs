@@ -135,7 +135,7 @@ impl<'pr> Reader<'_> {
         let default =
             arguments.get(1).and_then(|a| a.value.literal()).filter(|_| has_default).cloned();
         match (receiver, key) {
-            // What a class or module is sent is a call, whatever its name.
+            // Every message to a class or module is a call, whatever its name.
             (Some(object), Some(key))
                 if object.path().is_none() && matches!(name.as_str(), "[]" | "fetch" | "dig") =>
             {

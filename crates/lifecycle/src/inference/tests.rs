@@ -67,7 +67,7 @@ fn every_sequence_of_replies_ends_within_its_budgets() {
                     assert!(ask.pause() <= POLICY.max_retry_delay);
                     let reply = replies[choices.get(asked).copied().unwrap_or(0)]();
                     asked += 1;
-                    step = ask.answered(reply, Duration::from_millis(1));
+                    step = ask.reply_received(reply, Duration::from_millis(1));
                 }
                 InferStep::Ended(ended) => {
                     assert_eq!(ended.record.model_calls as usize, asked);
@@ -174,7 +174,7 @@ fn a_service_gets_a_schema_of_words_that_it_knows() {
 fn a_model_that_refuses_fails_the_question_and_says_why() {
     let fault = DraftFault::Refused("not that".to_owned());
     let end = ended(
-        ask(start(question(None, &Value::Null), POLICY)).answered(Err(fault), Duration::ZERO),
+        ask(start(question(None, &Value::Null), POLICY)).reply_received(Err(fault), Duration::ZERO),
     );
     let failed = end.result.unwrap_err();
     assert_eq!(failed.reason, Reason::InferFailed);

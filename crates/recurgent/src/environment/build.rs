@@ -165,7 +165,7 @@ impl Environments {
             interpreter: &plan.interpreter,
             command_env,
             builder: &self.builder(command_env, plan),
-            supply: &plan.supply,
+            sources: &plan.sources,
             manifest: plan.manifest,
             published_before: plan.published_before(),
         };
@@ -230,7 +230,7 @@ impl Environments {
         // uv, not Bundler, fetches what a build needs while it builds.
         let is_uv = plan.language == Language::Python;
         let sources =
-            plan.supply.internal.iter().filter(|_| is_uv).filter_map(PackageIndex::directory);
+            plan.sources.internal.iter().filter(|_| is_uv).filter_map(PackageIndex::directory);
         let given = files.chain(sources).filter(|path| path.is_absolute() && path.exists());
         let read = plan.interpreter.roots.iter().cloned().chain(given).collect();
         let variables =
@@ -247,7 +247,7 @@ impl Environments {
     /// name.
     fn readable(&self, plan: &Plan<'_>) -> Vec<PathBuf> {
         let named = self.options.variables.iter().map(|(_, value)| PathBuf::from(value));
-        let files = plan.supply.internal.iter().filter_map(PackageIndex::directory);
+        let files = plan.sources.internal.iter().filter_map(PackageIndex::directory);
         let given = named.chain(files).filter(|path| path.is_absolute() && path.exists());
         plan.interpreter.roots.iter().cloned().chain(given).collect()
     }

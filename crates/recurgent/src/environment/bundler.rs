@@ -156,7 +156,7 @@ pub(super) struct Bundler<'a> {
 pub(super) fn variables(
     root: &Path,
     cache: &Path,
-    supply: Option<&PackageSources>,
+    sources: Option<&PackageSources>,
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("BUNDLE_GEMFILE".into(), root.join("Gemfile").into()),
@@ -172,7 +172,7 @@ pub(super) fn variables(
         ("BUNDLE_RETRY".into(), RETRIES.into()),
         ("BUNDLE_TIMEOUT".into(), SILENCE.into()),
     ];
-    for source in supply.iter().flat_map(|supply| &supply.internal) {
+    for source in sources.iter().flat_map(|sources| &sources.internal) {
         let Some(userinfo) = source.userinfo() else { continue };
         let host = source.host().replace('-', "___").replace('.', "__").to_uppercase();
         variables.push((format!("BUNDLE_{host}").into(), userinfo.into()));
@@ -188,7 +188,7 @@ impl PackageManager for Bundler<'_> {
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let PackageSources { internal, public } = self.given.supply;
+        let PackageSources { internal, public } = self.given.sources;
         let is_mixed = !internal.is_empty() && internal.len() + usize::from(*public) > 1;
         let mut pinned = PinnedSources::new();
         let mut asked: BTreeSet<String> = BTreeSet::new();
@@ -298,8 +298,8 @@ impl PackageManager for Bundler<'_> {
 impl Bundler<'_> {
     /// Gems that are not pinned come from the public source or, where that is not allowed, from the last internal one.
     fn gemfile(&self, pinned: &PinnedSources) -> String {
-        let internal = &self.given.supply.internal;
-        let fallback = match internal.last().filter(|_| !self.given.supply.public) {
+        let internal = &self.given.sources.internal;
+        let fallback = match internal.last().filter(|_| !self.given.sources.public) {
             Some(last) => format!("'{}'", last.address()),
             None => "Gem.default_sources.first".to_owned(),
         };
@@ -329,7 +329,7 @@ impl Bundler<'_> {
         names: &[String],
         limit: Duration,
     ) -> Result<PinnedSources, BuildFault> {
-        let addresses = self.given.supply.internal.iter().map(PackageIndex::address);
+        let addresses = self.given.sources.internal.iter().map(PackageIndex::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
         let ended = self.run_without_building(
@@ -376,13 +376,13 @@ impl Bundler<'_> {
             Some(NO_SOURCE) if DENIALS.iter().any(|denial| explanation.contains(denial)) => {
                 BuildFault::Denied {
                     stage,
-                    source: self.given.supply.mentioned_in(&explanation),
+                    source: self.given.sources.mentioned_in(&explanation),
                     explanation,
                 }
             }
             Some(NO_SOURCE) => BuildFault::Unreachable {
                 stage,
-                source: self.given.supply.mentioned_in(&explanation),
+                source: self.given.sources.mentioned_in(&explanation),
                 explanation,
             },
             Some(status) if UNRESOLVED.contains(&status) || stage == BuildStage::Resolve => {

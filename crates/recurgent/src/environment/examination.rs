@@ -91,7 +91,7 @@ fn sources(options: &EnvironmentOptions, language: Language) -> Vec<Result<Strin
     let unused = policy.unused_sources(language).map(Err);
     let configured = policy.effective_sources(language).map_err(|fault| fault.failure().message);
     let found = match configured.map(|sources| PackageSources::of(&sources)) {
-        Ok(supply) => supply.internal.iter().map(|index| reach(options, index)).collect(),
+        Ok(sources) => sources.internal.iter().map(|index| reach(options, index)).collect(),
         Err(problem) => vec![Err(problem)],
     };
     unused.into_iter().chain(found).collect()

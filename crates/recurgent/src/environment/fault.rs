@@ -128,7 +128,7 @@ impl BuildFault {
         fault: InstallerFault,
         stage: BuildStage,
         tool: &str,
-        supply: Option<&PackageSources>,
+        sources: Option<&PackageSources>,
     ) -> Self {
         match fault {
             InstallerFault::Cancelled => Self::Cancelled,
@@ -151,7 +151,7 @@ impl BuildFault {
             },
             InstallerFault::TimedOut { limit, output } => {
                 let asks = matches!(stage, BuildStage::Resolve | BuildStage::Install);
-                let source = supply.filter(|_| asks).map(|supply| supply.mentioned_in(&output));
+                let source = sources.filter(|_| asks).map(|sources| sources.mentioned_in(&output));
                 let explanation = timed_out(tool, stage, limit, source.as_deref(), &output);
                 Self::TimedOut { stage, source, explanation }
             }

@@ -16,7 +16,7 @@ pub(super) fn env_id(
     language: Language,
     interpreter: &InterpreterInfo,
     policy: &GuestPolicy,
-    supply: &PackageSources,
+    sources: &PackageSources,
     manifest: &DependencyManifest,
 ) -> String {
     let mut parts = vec![
@@ -26,7 +26,7 @@ pub(super) fn env_id(
         format!("patchlevel:{}", interpreter.patch_level),
         format!("platform:{}", interpreter.platform),
         format!("source_mode:{}", policy.packages.source_mode.name()),
-        format!("sources:{}", json!(supply.addresses())),
+        format!("sources:{}", json!(sources.addresses())),
         format!("deps:{}", json!(manifest)),
     ];
     // Part of the source policy: an environment with packages built from source is not reused for wheels only.
@@ -72,8 +72,8 @@ mod tests {
         let declared = json!([{"name": "prawn", "version": version}, {"name": "a"}]);
         let manifest = DependencyManifest::parse(Language::Ruby, Some(&declared)).unwrap();
         let sources = policy.packages.effective_sources(Language::Ruby).unwrap();
-        let supply = PackageSources::of(&sources);
-        env_id(Language::Ruby, interpreter, policy, &supply, &manifest)
+        let sources = PackageSources::of(&sources);
+        env_id(Language::Ruby, interpreter, policy, &sources, &manifest)
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) struct BuildInputs<'a> {
     pub(super) command_env: &'a CommandEnv<'a>,
     /// Commands that build what was fetched.
     pub(super) builder: &'a CommandEnv<'a>,
-    pub(super) supply: &'a PackageSources,
+    pub(super) sources: &'a PackageSources,
     pub(super) manifest: &'a DependencyManifest,
     /// The time (RFC 3339) before which everything must have been published, if there is a minimum age.
     pub(super) published_before: Option<String>,
@@ -53,7 +53,7 @@ impl BuildInputs<'_> {
         ended: Result<Ended, InstallerFault>,
         stage: BuildStage,
     ) -> Result<Ended, BuildFault> {
-        ended.map_err(|fault| BuildFault::command(fault, stage, self.name, Some(self.supply)))
+        ended.map_err(|fault| BuildFault::command(fault, stage, self.name, Some(self.sources)))
     }
 
     /// Writes one of the files a package manager reads, atomically.

@@ -14,14 +14,14 @@ pub(super) struct PackageSources {
 impl PackageSources {
     /// The sources that a policy allows.
     pub(super) fn of(sources: &[PackageSource<'_>]) -> Self {
-        let mut supply = Self { internal: Vec::new(), public: false };
+        let mut allowed = Self { internal: Vec::new(), public: false };
         for source in sources {
             match source {
-                PackageSource::Public => supply.public = true,
-                PackageSource::Internal(index) => supply.internal.push((*index).clone()),
+                PackageSource::Public => allowed.public = true,
+                PackageSource::Internal(index) => allowed.internal.push((*index).clone()),
             }
         }
-        supply
+        allowed
     }
 
     /// Addresses in a stable order, for `env_id` and the record of the environment.
@@ -71,22 +71,22 @@ mod tests {
     #[test]
     fn the_source_mentioned_in_a_message_is_found() {
         let source = |text| PackageIndex::parse(text).unwrap();
-        let supply = PackageSources {
+        let sources = PackageSources {
             internal: vec![source("http://a.example/"), source("http://b.example/")],
             public: true,
         };
-        assert_eq!(supply.mentioned_in("cannot reach b.example"), "http://b.example/");
+        assert_eq!(sources.mentioned_in("cannot reach b.example"), "http://b.example/");
         assert_eq!(
-            supply.mentioned_in("Failed to fetch: `https://c.example/simple/x/`"),
+            sources.mentioned_in("Failed to fetch: `https://c.example/simple/x/`"),
             "https://c.example"
         );
-        assert_eq!(supply.mentioned_in("no idea"), PUBLIC);
+        assert_eq!(sources.mentioned_in("no idea"), PUBLIC);
         let beside = PackageSources {
             internal: vec![source("file:///srv/index/"), source("http://b.example/")],
             public: false,
         };
         assert_eq!(beside.mentioned_in("cannot reach b.example"), "http://b.example/");
         assert_eq!(beside.mentioned_in("no file:///srv/index/x"), "file:///srv/index/");
-        assert_eq!(supply.addresses(), ["http://a.example/", "http://b.example/", "public"]);
+        assert_eq!(sources.addresses(), ["http://a.example/", "http://b.example/", "public"]);
     }
 }

@@ -107,7 +107,7 @@ pub(super) struct Uv<'a> {
 /// Variables that keep uv from using any other configuration.
 pub(super) fn variables(
     cache: &Path,
-    supply: Option<&PackageSources>,
+    sources: Option<&PackageSources>,
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("UV_CACHE_DIR".into(), cache.into()),
@@ -120,7 +120,7 @@ pub(super) fn variables(
         ("UV_HTTP_RETRIES".into(), HTTP_RETRIES.into()),
         ("UV_HTTP_TIMEOUT".into(), HTTP_TIMEOUT.as_secs().to_string().into()),
     ];
-    for (at, source) in supply.iter().flat_map(|supply| &supply.internal).enumerate() {
+    for (at, source) in sources.iter().flat_map(|sources| &sources.internal).enumerate() {
         let Some((user, password)) = source.credentials() else { continue };
         variables.push((format!("UV_INDEX_SOURCE{at}_USERNAME").into(), user.into()));
         variables.push((format!("UV_INDEX_SOURCE{at}_PASSWORD").into(), password.into()));
@@ -349,7 +349,7 @@ impl Uv<'_> {
             let is_proxy = name.to_string_lossy().to_ascii_uppercase().ends_with("_PROXY");
             endpoint(value.to_str().filter(|_| is_proxy)?)
         });
-        let ours = self.given.supply.internal.iter().filter_map(PackageIndex::endpoint);
+        let ours = self.given.sources.internal.iter().filter_map(PackageIndex::endpoint);
         let mut hosts: Vec<String> =
             ours.chain(named).chain(proxies).chain(self.hosts.iter().cloned()).collect();
         hosts.sort();
@@ -361,7 +361,7 @@ impl Uv<'_> {
     fn settings(&self) -> String {
         let last = self.last();
         let mut text = String::new();
-        for (at, source) in self.given.supply.internal.iter().enumerate() {
+        for (at, source) in self.given.sources.internal.iter().enumerate() {
             let url = toml::Value::String(source.address_with_credentials());
             let is_default = Some(at) == last;
             let _ = writeln!(
@@ -374,14 +374,14 @@ impl Uv<'_> {
 
     /// The index that replaces the public one, if that is not allowed: the last.
     fn last(&self) -> Option<usize> {
-        self.given.supply.internal.len().checked_sub(1).filter(|_| !self.given.supply.public)
+        self.given.sources.internal.len().checked_sub(1).filter(|_| !self.given.sources.public)
     }
 
     /// The configured indexes in order; the last replaces the public one if that is not allowed.
     fn indexes(&self) -> Vec<OsString> {
         let last = self.last();
         let mut options = Vec::new();
-        for (at, source) in self.given.supply.internal.iter().enumerate() {
+        for (at, source) in self.given.sources.internal.iter().enumerate() {
             let option = if Some(at) == last { "--default-index" } else { "--index" };
             options.push(option.into());
             options.push(format!("source{at}={}", source.address()).into());
@@ -402,11 +402,11 @@ impl Uv<'_> {
         let package = first_mentioned(&explanation, names);
         Err(match (uv_failure(ended.status, &explanation), stage) {
             (UvFailure::Denied, _) => {
-                let source = self.given.supply.mentioned_in(&explanation);
+                let source = self.given.sources.mentioned_in(&explanation);
                 BuildFault::Denied { stage, source, explanation }
             }
             (UvFailure::Unreachable, _) => {
-                let source = self.given.supply.mentioned_in(&explanation);
+                let source = self.given.sources.mentioned_in(&explanation);
                 BuildFault::Unreachable { stage, source, explanation }
             }
             (UvFailure::Unbuilt, _)

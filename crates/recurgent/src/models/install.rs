@@ -100,7 +100,7 @@ impl std::fmt::Display for ModelSource {
 pub enum InstallFault {
     /// No directory to keep models in.
     #[error("no home directory was found to keep models in; set models_dir")]
-    Homeless,
+    NoHomeDirectory,
     /// The caller gave up.
     #[error("stopped; run the command again to continue where it stopped")]
     Cancelled,
@@ -161,7 +161,7 @@ impl InstallFault {
 
 /// Installs a model. If it is installed already, its checksum is verified.
 pub fn install(request: &InstallRequest<'_>) -> Result<InstalledModel, InstallFault> {
-    let folder = request.options.folder().ok_or(InstallFault::Homeless)?;
+    let folder = request.options.folder().ok_or(InstallFault::NoHomeDirectory)?;
     let path = folder.path().join(&request.model.file);
     let unusable = |error: io::Error| InstallFault::file(folder.path(), &error);
     DirBuilder::new().recursive(true).mode(0o700).create(folder.path()).map_err(unusable)?;

@@ -70,7 +70,7 @@ impl Model {
     ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
         let asked = format!("{} {} {}", wire.name, self.service.base_url, model_request.model);
-        // What a service refuses of one schema, it may take of another.
+        // A service may refuse one schema and accept another.
         let asked = match model_request.kind {
             PayloadKind::Program => asked,
             PayloadKind::Answer(schema) => format!("{asked} {}", Checksum::of(&schema.to_string())),

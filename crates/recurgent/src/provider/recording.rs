@@ -41,7 +41,7 @@ struct Header {
     recording: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// What was reserved before a model was asked depends on these; a recording written by hand reserves
+    /// The tokens that are reserved before a model is asked depend on these; a recording written by hand reserves
     /// nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     max_output_tokens: u32,

@@ -349,7 +349,7 @@ fn read_all(from: Option<OwnedFd>, limit: usize) -> Result<Receiver<Vec<u8>>, To
         let mut file = File::from(from);
         let mut bytes = Vec::new();
         let taken = u64::try_from(limit).unwrap_or(u64::MAX);
-        // What was read before an error counts.
+        // Bytes read before an error count.
         let _ = (&mut file).take(taken).read_to_end(&mut bytes);
         if bytes.len() >= limit {
             let _ = sender.send(bytes);

@@ -37,8 +37,7 @@ enum ReaperJob {
 #[derive(Debug, Clone)]
 pub(super) struct ReaperQueue(mpsc::Sender<ReaperJob>);
 
-// After the thread has stopped, all zygotes are closed, which includes every job: an error of `send` can be
-// ignored then.
+// A send fails only after the thread has stopped. By then every zygote is closed, so no job is left.
 impl ReaperQueue {
     pub(super) fn refill(&self, zygote_pool: &Arc<ZygotePool>) {
         let _ = self.0.send(ReaperJob::Refill(Arc::clone(zygote_pool)));
@@ -49,7 +48,7 @@ impl ReaperQueue {
         self.0.send(ReaperJob::Reap(Arc::clone(zygote_pool), worker)).is_ok()
     }
 
-    /// One check covers all workers that are given back until it is made.
+    /// Requests one check; it covers every worker returned before it runs.
     pub(super) fn check_kept(&self) {
         let _ = self.0.send(ReaperJob::CheckKept);
     }
@@ -68,19 +67,19 @@ pub(super) struct Reaper {
 
 /// Receives jobs.
 #[derive(Debug)]
-pub(super) struct Waiting(mpsc::Receiver<ReaperJob>);
+pub(super) struct ReaperInbox(mpsc::Receiver<ReaperJob>);
 
 impl Reaper {
     /// Jobs can be queued at once; they run after `start`.
-    pub(super) fn new() -> (Self, Waiting) {
+    pub(super) fn new() -> (Self, ReaperInbox) {
         let (sender, receiver) = mpsc::channel();
-        (Self { queue: ReaperQueue(sender), thread: Mutex::default() }, Waiting(receiver))
+        (Self { queue: ReaperQueue(sender), thread: Mutex::default() }, ReaperInbox(receiver))
     }
 
     /// Starts the thread. Every `period` it ends idle workers of `shared`, without keeping that alive.
     pub(super) fn start(
         &self,
-        queue: Waiting,
+        queue: ReaperInbox,
         shared: Weak<Shared>,
         period: Duration,
     ) -> io::Result<()> {

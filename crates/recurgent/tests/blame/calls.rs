@@ -18,7 +18,7 @@ fn write_boss(fixture: &Fixture, python: &str, ruby: &str) {
     );
 }
 
-/// The value of a failed call is not null: the failure surfaces, for a new and for a stored program.
+/// Reading the value of a failed call raises its failure, in new and in stored programs.
 #[test]
 fn the_value_of_a_failed_call_is_its_failure() {
     for (python, ruby) in [
@@ -112,7 +112,7 @@ fn a_mistake_in_the_handler_of_a_failed_call_counts() {
         );
         let agent = fixture.agent("boss", "off");
         assert!(agent.call("read", ("a",)).unwrap().is_ok());
-        fixture.has_no_key("boss.read");
+        fixture.refuse_model_key("boss.read");
         let outcome = agent.call("read", ("/srv/nothing",)).unwrap();
         assert_eq!(metadata(&outcome, "error_class"), Some("NameError"), "{outcome:?}");
         assert_eq!(metadata(&outcome, "blame"), Some("program"), "{outcome:?}");

@@ -34,7 +34,7 @@ fn check_raising(fixture: &Fixture, case: &Raising<'_>) {
     let agent = fixture.agent(&role, "loopback");
     let first = call(&agent, good);
     assert!(first.is_ok(), "{name}: {first:?}");
-    fixture.has_no_key(&key);
+    fixture.refuse_model_key(&key);
     let outcome = call(&agent, bad);
     assert_eq!(metadata(&outcome, "error_class"), Some(case.class[at]), "{name}: {outcome:?}");
     assert_eq!(metadata(&outcome, "blame"), Some(case.blame), "{name}: {outcome:?}");

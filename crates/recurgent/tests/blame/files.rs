@@ -81,7 +81,7 @@ fn a_mistake_beside_an_ungranted_file_counts() {
         let readers = readers(fixture);
         let path = readers.path.as_str();
         assert!(readers.granted.call("size", (path,)).unwrap().is_ok());
-        fixture.has_no_key("files.size");
+        fixture.refuse_model_key("files.size");
         let outcome = readers.ungranted.call("size", (path,)).unwrap();
         assert_eq!(metadata(&outcome, "blame"), Some("program"), "{outcome:?}");
     });

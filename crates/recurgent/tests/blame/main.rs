@@ -63,8 +63,8 @@ impl Fixture {
         self.model.add(key, json!({"code": code}));
     }
 
-    /// The next request of the model finds no key.
-    fn has_no_key(&self, key: &str) {
+    /// Queues a fault: the next request of the model finds no key.
+    fn refuse_model_key(&self, key: &str) {
         self.model.add_fault(key, DraftFault::Auth("no key".into()));
     }
 
@@ -106,7 +106,7 @@ fn the_log_blames_as_the_outcome_does() {
         fixture.writes("c.add", "def add(x):\n    return 5 + x", "def add(x) = 5 + x");
         let agent = fixture.agent("c", "off");
         agent.call("add", (3,)).unwrap();
-        fixture.has_no_key("c.add");
+        fixture.refuse_model_key("c.add");
         let outcome = agent.call("add", ("foo",)).unwrap();
         assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{outcome:?}");
         let log = std::fs::read_to_string(fixture.state.path().join("recurgent.jsonl")).unwrap();
@@ -258,7 +258,7 @@ fn a_failed_call_of_another_agent_counts_there() {
         let agent = fixture.agent("boss", "off");
         assert_eq!(agent.call("total", (3,)).unwrap().value(), Some(&json!(9)));
         for _ in 0..4 {
-            fixture.has_no_key("adder.add");
+            fixture.refuse_model_key("adder.add");
             let outcome = agent.call("total", ("foo",)).unwrap();
             assert_eq!(code(&outcome), "execution", "{outcome:?}");
             assert_eq!(metadata(&outcome, "blame"), Some("world"), "{outcome:?}");
@@ -429,15 +429,15 @@ fn a_degraded_program_runs_when_nothing_better_can_be_obtained() {
         let agent = fixture.agent("c", "off");
         assert_eq!(agent.call("half", (5,)).unwrap().value(), Some(&json!(2)));
         for _ in 0..3 {
-            fixture.has_no_key("c.half");
+            fixture.refuse_model_key("c.half");
             let outcome = agent.call("half", (2,)).unwrap();
             assert_eq!(metadata(&outcome, "blame"), Some("program"), "{outcome:?}");
         }
         assert_eq!(fixture.failures("c", "half"), 3);
-        fixture.has_no_key("c.half");
+        fixture.refuse_model_key("c.half");
         let unproven = agent.call("half", ("five",)).unwrap();
         assert_eq!(code(&unproven), "provider_auth", "{unproven:?}");
-        fixture.has_no_key("c.half");
+        fixture.refuse_model_key("c.half");
         let outcome = agent.call("half", (5,)).unwrap();
         assert_eq!(outcome.value(), Some(&json!(2)), "{outcome:?}");
         assert!(outcome.notes.iter().any(|note| note.contains("degraded")), "{outcome:?}");
@@ -480,7 +480,7 @@ fn a_tool_counts_a_failure_that_no_model_could_repair() {
         let boss = fixture.agent("boss", "off");
         assert_eq!(boss.call("make", (1,)).unwrap().value(), Some(&json!(2)));
         for _ in 0..3 {
-            fixture.has_no_key("t.f");
+            fixture.refuse_model_key("t.f");
             assert!(!boss.call("make", (9,)).unwrap().is_ok());
         }
         let tool = Role::parse("t").unwrap();
@@ -506,7 +506,7 @@ fn a_tool_counts_values_and_its_own_failures() {
         );
         let agent = fixture.agent("boss", "off");
         for (argument, expected) in [(json!(3), true), (json!(0), false), (json!("x"), false)] {
-            fixture.has_no_key("finder.find");
+            fixture.refuse_model_key("finder.find");
             let outcome = agent.call("ask", (argument.clone(),)).unwrap();
             assert_eq!(outcome.value(), Some(&json!(expected)), "{argument}: {outcome:?}");
         }

@@ -243,7 +243,7 @@ fn a_program_that_is_slow_itself_is_at_fault() {
         check(|fixture| {
             let limit = ("execution_timeout_seconds", "4");
             let (service, agent) = accepted(fixture, reader, &[limit]);
-            fixture.has_no_key("web.get");
+            fixture.refuse_model_key("web.get");
             let outcome = agent.call("get", (format!("{}x", service.url),)).unwrap();
             assert_eq!(code(&outcome), "timeout", "{reader:?}: {outcome:?}");
             assert_eq!(fixture.failures("web", "get"), 1, "{reader:?}");

@@ -12,7 +12,7 @@ fn three_typos_do_not_cost_a_program() {
         let agent = fixture.agent("c", "off");
         assert_eq!(agent.call("add", (3,)).unwrap().value(), Some(&json!(8)));
         for typo in ["foo", "bar", "baz"] {
-            fixture.has_no_key("c.add");
+            fixture.refuse_model_key("c.add");
             let outcome = agent.call("add", (typo,)).unwrap();
             assert_eq!(code(&outcome), "execution", "{outcome:?}");
             let message = &outcome.failure().unwrap().message;
@@ -68,7 +68,7 @@ fn typos_of_the_same_type_do_not_cost_a_program() {
             let first = agent.call("m", (proven.clone(),)).unwrap();
             assert!(first.is_ok(), "{first:?}");
             for typo in &typos {
-                fixture.has_no_key("c.m");
+                fixture.refuse_model_key("c.m");
                 let outcome = agent.call("m", (typo.clone(),)).unwrap();
                 assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{typo}: {outcome:?}");
                 let message = &outcome.failure().unwrap().message;
@@ -107,7 +107,7 @@ fn typos_in_records_do_not_cost_a_program() {
         };
         assert_eq!(call(&proven).value(), Some(&json!(6)));
         for typo in &typos {
-            fixture.has_no_key("c.total");
+            fixture.refuse_model_key("c.total");
             let outcome = call(typo);
             assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{typo}: {outcome:?}");
         }

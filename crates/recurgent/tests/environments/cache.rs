@@ -81,7 +81,7 @@ fn environments_unused_longest_are_removed_when_there_are_too_many() {
     assert_ne!(left, first);
 }
 
-/// What a package manager downloaded goes when it is beyond its limit, after the build that needed it.
+/// Downloads of a package manager beyond their limit are removed after the build that needed them.
 #[test]
 fn downloads_are_removed_when_there_are_too_many() {
     let mut stage = PackageServer::wheels().stage();

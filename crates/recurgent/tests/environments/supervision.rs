@@ -155,7 +155,7 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
         let message = &failure(&refused).message;
         assert!(message.contains("5 workers of this agent crashed in a row"), "{message}");
         let mut other = runtime.agent("tester").build().unwrap();
-        assert_eq!(value(&call(&mut other, "fine")), &json!(1), "other agents are not held to it");
+        assert_eq!(value(&call(&mut other, "fine")), &json!(1), "other agents are not refused");
         let begun = Instant::now();
         while call(&mut agent, "fine").failure().is_some() {
             assert!(begun.elapsed() < Duration::from_mins(3), "after its wait it may try again");

@@ -3,7 +3,7 @@
 use recurgent::provider::DraftFault;
 use serde_json::{Value, json};
 
-use crate::fixture::{answers, check, check_with, sent_items};
+use crate::fixture::{batch_reply, check, check_with, sent_items};
 
 fn topic(mail: &Value) -> Value {
     json!(if mail.as_str().unwrap().contains("crash") { "bug" } else { "praise" })
@@ -19,7 +19,7 @@ fn mails(count: usize) -> Vec<Value> {
 fn a_thousand_items_are_asked_about_in_batches_within_the_allowance() {
     check_with(&[("max_model_calls", "41")], false, |fixture| {
         fixture.writes_topics();
-        fixture.answers_by(|user| answers(sent_items(user).iter().map(topic)));
+        fixture.answers_by(|user| batch_reply(sent_items(user).iter().map(topic)));
         let mails = mails(1000);
         let expected: Vec<Value> = mails.iter().map(topic).collect();
         assert_eq!(fixture.value("triage", "topics", &[json!(mails)]), json!(expected));
@@ -36,7 +36,7 @@ fn an_allowance_that_is_too_small_ends_the_call_with_its_name() {
     let check = |setting: &'static str, budget: &str| {
         check_with(&[(setting, "3")], false, |fixture| {
             fixture.writes_topics();
-            fixture.answers_by(|user| answers(sent_items(user).iter().map(topic)));
+            fixture.answers_by(|user| batch_reply(sent_items(user).iter().map(topic)));
             let outcome = fixture.call("triage", "topics", &[json!(mails(200))]);
             let failure = outcome.failure().unwrap();
             assert_eq!(failure.kind.code(), "budget_exceeded", "{failure}");
@@ -54,9 +54,9 @@ fn an_allowance_that_is_too_small_ends_the_call_with_its_name() {
 fn only_items_without_a_usable_answer_are_asked_about_again() {
     check(|fixture| {
         fixture.writes_topics();
-        fixture.answers(json!({"answers": [
+        fixture.queue_answer(json!({"answers": [
             {"item": 1, "answer": "bug"}, {"item": 3, "answer": "rant"}]}));
-        fixture.answers(answers([json!("praise"), json!("bug")]));
+        fixture.queue_answer(batch_reply([json!("praise"), json!("bug")]));
         let mails = ["a", "b", "c", "a"].map(|it| json!(it)).to_vec();
         let value = fixture.value("triage", "topics", &[json!(mails)]);
         assert_eq!(value, json!(["bug", "praise", "bug", "bug"]));
@@ -72,8 +72,8 @@ fn only_items_without_a_usable_answer_are_asked_about_again() {
 fn a_reply_that_is_cut_off_is_asked_for_in_smaller_batches() {
     check(|fixture| {
         fixture.writes_topics();
-        fixture.fails(DraftFault::Truncated);
-        fixture.answers_by(|user| answers(sent_items(user).iter().map(topic)));
+        fixture.queue_fault(DraftFault::Truncated);
+        fixture.answers_by(|user| batch_reply(sent_items(user).iter().map(topic)));
         let value = fixture.value("triage", "topics", &[json!(mails(20))]);
         assert_eq!(value.as_array().unwrap().len(), 20);
         let sizes: Vec<usize> =
@@ -95,7 +95,7 @@ fn a_list_without_items_asks_nothing() {
 fn large_items_go_into_batches_of_their_own() {
     check(|fixture| {
         fixture.writes_topics();
-        fixture.answers_by(|user| answers(sent_items(user).iter().map(topic)));
+        fixture.answers_by(|user| batch_reply(sent_items(user).iter().map(topic)));
         let mails: Vec<Value> =
             (0..5).map(|n| json!(format!("{n}{}", "crash ".repeat(2000)))).collect();
         fixture.value("triage", "topics", &[json!(mails)]);

@@ -11,15 +11,15 @@ use crate::fixture::{check, check_with};
 fn a_model_that_fails_is_asked_again_and_then_the_world_is_to_blame() {
     check(|fixture| {
         fixture.writes_topic();
-        fixture.answers(json!({"answer": "bug"}));
+        fixture.queue_answer(json!({"answer": "bug"}));
         fixture.value("triage", "topic", &[json!("It crashed")]);
         for _ in 0..2 {
-            fixture.fails(DraftFault::Unavailable("the service is down".to_owned()));
+            fixture.queue_fault(DraftFault::Unavailable("the service is down".to_owned()));
         }
-        fixture.answers(json!({"answer": "praise"}));
+        fixture.queue_answer(json!({"answer": "praise"}));
         assert_eq!(fixture.value("triage", "topic", &[json!("Thanks")]), "praise");
         for _ in 0..5 {
-            fixture.fails(DraftFault::Unavailable("the service is down".to_owned()));
+            fixture.queue_fault(DraftFault::Unavailable("the service is down".to_owned()));
         }
         let outcome = fixture.call("triage", "topic", &[json!("Hello")]);
         let failure = outcome.failure().unwrap();
@@ -86,8 +86,8 @@ fn a_question_that_cannot_be_asked_is_the_programs_fault() {
         for (index, (python, ruby, says)) in cases.into_iter().enumerate() {
             let method = format!("ask{index}");
             let key = format!("c.{method}");
-            fixture.writes(&key, &format!("result = {python}"), ruby);
-            fixture.writes(&key, "result = len(args[0])", "args[0].size");
+            fixture.queue_program(&key, &format!("result = {python}"), ruby);
+            fixture.queue_program(&key, "result = len(args[0])", "args[0].size");
             let text = json!("x".repeat(10_000));
             assert_eq!(fixture.value("c", &method, &[text]), 10_000, "{python}");
             let entry = fixture.last_entry();
@@ -106,12 +106,12 @@ fn a_question_that_cannot_be_asked_is_the_programs_fault() {
 #[test]
 fn a_program_may_handle_the_failure() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "editor.summarise",
             "def summarise(text):\n    try:\n        return infer('Sum up', text)\n    except AskError as problem:\n        return [problem.error_type, text[:4]]",
             "def summarise(text)\n  infer('Sum up', text)\nrescue AskError => problem\n  [problem.error_type, text[0, 4]]\nend",
         );
-        fixture.fails(DraftFault::Refused("no".to_owned()));
+        fixture.queue_fault(DraftFault::Refused("no".to_owned()));
         let value = fixture.value("editor", "summarise", &[json!("Rain, rain.")]);
         assert_eq!(value, json!(["infer_failed", "Rain"]));
         assert_eq!(fixture.last_entry()["inferences"][0]["error_type"], "infer_failed");
@@ -131,17 +131,17 @@ fn failures_that_are_not_the_models_keep_their_names() {
         .enumerate()
         {
             let method = format!("sum{index}");
-            fixture.writes(
+            fixture.queue_program(
                 &format!("c.{method}"),
                 "result = infer('Sum up', args[0])",
                 "infer('Sum up', args[0])",
             );
             for _ in 0..5 {
-                fixture.fails(fault.clone());
+                fixture.queue_fault(fault.clone());
             }
             let (found, message) = fixture.failure("c", &method, &[json!("text")]);
             assert_eq!(found, code, "{message}");
-            fixture.model_forgets();
+            fixture.drop_queued_answers();
         }
     });
 }
@@ -150,7 +150,7 @@ fn failures_that_are_not_the_models_keep_their_names() {
 fn a_frozen_agent_asks_nothing_and_uses_what_is_kept() {
     check(|fixture| {
         fixture.writes_topic();
-        fixture.answers(json!({"answer": "bug"}));
+        fixture.queue_answer(json!({"answer": "bug"}));
         fixture.value("triage", "topic", &[json!("It crashed")]);
         fixture.reopen(&[("generate", "false")]);
         assert_eq!(fixture.value("triage", "topic", &[json!("It crashed")]), "bug");
@@ -177,7 +177,7 @@ fn values_are_not_sent_without_consent() {
     refused(&[("model_sees", "previews")], false);
     check_with(&[("model_sees", "values")], true, |fixture| {
         fixture.writes_topic();
-        fixture.answers(json!({"answer": "bug"}));
+        fixture.queue_answer(json!({"answer": "bug"}));
         assert_eq!(fixture.value("triage", "topic", &[json!("It crashed")]), "bug");
         assert_eq!(fixture.last_entry()["grants"]["model_sees"], "values");
     });

@@ -1,4 +1,5 @@
-//! A model that writes programs and answers their questions, and a state that outlives runtimes.
+//! A scripted model that writes programs and answers `infer` questions, and a state directory that several runtimes use
+//! in turn.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -62,7 +63,7 @@ impl Provider for AnsweringModel {
     }
 }
 
-/// One guest, one model, one state.
+/// One guest language, one scripted model and one state directory.
 pub(crate) struct InferFixture {
     pub(crate) language: Language,
     pub(crate) model: Arc<AnsweringModel>,
@@ -102,8 +103,8 @@ fn open(state: &Path, model: &Arc<AnsweringModel>, settings: &[(&str, &str)]) ->
 }
 
 impl InferFixture {
-    /// What the model writes next, in the language at hand.
-    pub(crate) fn writes(&self, key: &str, python: &str, ruby: &str) {
+    /// Queues the program that the model writes next, in the language of the fixture.
+    pub(crate) fn queue_program(&self, key: &str, python: &str, ruby: &str) {
         let code = match self.language {
             Language::Python => python,
             Language::Ruby => ruby,
@@ -111,12 +112,13 @@ impl InferFixture {
         self.model.programs.add(key, json!({"code": code}));
     }
 
-    /// What the model answers next.
-    pub(crate) fn answers(&self, payload: Value) {
+    /// Queues the answer that the model gives next.
+    pub(crate) fn queue_answer(&self, payload: Value) {
         self.model.answers.lock().unwrap().push_back(Ok(payload));
     }
 
-    pub(crate) fn fails(&self, fault: DraftFault) {
+    /// Queues a fault of the model.
+    pub(crate) fn queue_fault(&self, fault: DraftFault) {
         self.model.answers.lock().unwrap().push_back(Err(fault));
     }
 
@@ -162,7 +164,7 @@ impl InferFixture {
         self.model.programs.asked().len()
     }
 
-    /// Ends the runtime; the next one stands for another process.
+    /// Replaces the runtime by a new one on the same state, as another process would.
     pub(crate) fn restart(&mut self) {
         self.reopen(&[]);
     }
@@ -173,8 +175,8 @@ impl InferFixture {
         self.runtime = open(self.state.path(), &self.model, &self.settings);
     }
 
-    /// Answers that were not asked for are dropped.
-    pub(crate) fn model_forgets(&self) {
+    /// Drops queued answers that were not asked for.
+    pub(crate) fn drop_queued_answers(&self) {
         self.model.answers.lock().unwrap().clear();
     }
 
@@ -190,7 +192,7 @@ impl InferFixture {
 
     /// A program that sums up a text.
     pub(crate) fn writes_summary(&self) {
-        self.writes(
+        self.queue_program(
             "editor.summarise",
             "def summarise(text):\n    return infer('Sum up in one sentence', text)",
             "def summarise(text)\n  infer('Sum up in one sentence', text)\nend",
@@ -199,7 +201,7 @@ impl InferFixture {
 
     /// A program that names the topic of a text.
     pub(crate) fn writes_topic(&self) {
-        self.writes(
+        self.queue_program(
             "triage.topic",
             "def topic(mail):\n    return infer('Which topic?', mail, ['bug', 'praise'])",
             "def topic(mail)\n  infer('Which topic?', mail, ['bug', 'praise'])\nend",
@@ -208,7 +210,7 @@ impl InferFixture {
 
     /// A program that names the topic of each text.
     pub(crate) fn writes_topics(&self) {
-        self.writes(
+        self.queue_program(
             "triage.topics",
             "def topics(mails):\n    return infer('Which topic?', each=mails, schema=['bug', 'praise'])",
             "def topics(mails)\n  infer('Which topic?', each: mails, schema: ['bug', 'praise'])\nend",
@@ -228,7 +230,7 @@ pub(crate) fn sent_items(user: &str) -> Vec<Value> {
 }
 
 /// The answers to a batch.
-pub(crate) fn answers(answers: impl IntoIterator<Item = Value>) -> Value {
+pub(crate) fn batch_reply(answers: impl IntoIterator<Item = Value>) -> Value {
     let numbered = answers.into_iter().enumerate();
     let entries: Vec<Value> =
         numbered.map(|(at, answer)| json!({"item": at + 1, "answer": answer})).collect();

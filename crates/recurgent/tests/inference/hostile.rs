@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{answers, check, sent_items};
+use crate::fixture::{batch_reply, check, sent_items};
 
 /// What strangers write into pages.
 const PAGES: [&str; 40] = [
@@ -104,7 +104,7 @@ fn a_page_stays_one_line_of_data() {
 fn pages_stay_items_and_cannot_answer_for_others() {
     check(|fixture| {
         fixture.writes_topics();
-        fixture.answers_by(|user| answers(sent_items(user).iter().map(|_| json!("praise"))));
+        fixture.answers_by(|user| batch_reply(sent_items(user).iter().map(|_| json!("praise"))));
         let value = fixture.value("triage", "topics", &[json!(PAGES.to_vec())]);
         assert_eq!(value, json!(vec!["praise"; PAGES.len()]));
         let questions = fixture.questions();
@@ -126,7 +126,7 @@ fn pages_stay_items_and_cannot_answer_for_others() {
 #[test]
 fn a_page_in_an_instruction_stays_in_its_field() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "editor.about",
             "def about(page):\n    return infer('Sum up this page: ' + page)",
             "def about(page)\n  infer('Sum up this page: ' + page)\nend",
@@ -144,17 +144,17 @@ fn a_page_in_an_instruction_stays_in_its_field() {
 #[test]
 fn an_obeyed_order_widens_no_grant() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "reader.read",
             "def read(page):\n    note = infer('Sum up', page)\n    child = delegate('helper', purpose='reach a host', network=note)\n    return [note, child.reach().error_type]",
             "def read(page)\n  note = infer('Sum up', page)\n  child = delegate('helper', purpose: 'reach a host', network: note)\n  [note, child.reach.error_type]\nend",
         );
-        fixture.writes(
+        fixture.queue_program(
             "helper.reach",
             "def reach():\n    import socket\n    return socket.create_connection(('127.0.0.1', 9), 1)",
             "require 'socket'\ndef reach\n  TCPSocket.new('127.0.0.1', 9)\nend",
         );
-        fixture.answers(json!({"answer": "open"}));
+        fixture.queue_answer(json!({"answer": "open"}));
         let value = fixture.value("reader", "read", &[json!(PAGES[27])]);
         assert_eq!(value[0], "open");
         assert!(value[1].is_string(), "{value}");

@@ -8,7 +8,7 @@ use crate::fixture::{check, check_with};
 fn a_stored_program_asks_the_model_about_other_data() {
     check(|fixture| {
         fixture.writes_summary();
-        fixture.answers(json!({"answer": "It rained."}));
+        fixture.queue_answer(json!({"answer": "It rained."}));
         assert_eq!(fixture.value("editor", "summarise", &[json!("Rain, rain.")]), "It rained.");
         let entry = fixture.last_entry();
         assert_eq!(entry["inference_calls"], 1);
@@ -21,7 +21,7 @@ fn a_stored_program_asks_the_model_about_other_data() {
             (Some(100), Some(1))
         );
         assert_eq!(asked["error_type"], Value::Null);
-        fixture.answers(json!({"answer": "It snowed."}));
+        fixture.queue_answer(json!({"answer": "It snowed."}));
         let outcome = fixture.call("editor", "summarise", &[json!("Snow, snow.")]);
         assert_eq!(outcome.value(), Some(&json!("It snowed.")));
         let details = outcome.details.as_ref().unwrap();
@@ -34,7 +34,7 @@ fn a_stored_program_asks_the_model_about_other_data() {
 fn the_same_question_about_the_same_data_is_asked_once_across_processes() {
     check(|fixture| {
         fixture.writes_topic();
-        fixture.answers(json!({"answer": "bug"}));
+        fixture.queue_answer(json!({"answer": "bug"}));
         assert_eq!(fixture.value("triage", "topic", &[json!("It crashed")]), "bug");
         fixture.restart();
         assert_eq!(fixture.value("triage", "topic", &[json!("It crashed")]), "bug");
@@ -71,17 +71,17 @@ fn the_cache_drops_the_oldest_answers() {
 #[test]
 fn an_attempt_that_fails_after_a_question_does_not_ask_it_again() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "editor.head",
             "def head(text):\n    return infer('Write a headline', text).no_such_method()",
             "def head(text)\n  infer('Write a headline', text).no_such_method\nend",
         );
-        fixture.writes(
+        fixture.queue_program(
             "editor.head",
             "def head(text):\n    return infer('Write a headline', text).upper()",
             "def head(text)\n  infer('Write a headline', text).upcase\nend",
         );
-        fixture.answers(json!({"answer": "Rain"}));
+        fixture.queue_answer(json!({"answer": "Rain"}));
         assert_eq!(fixture.value("editor", "head", &[json!("Rain, rain.")]), "RAIN");
         assert_eq!((fixture.questions().len(), fixture.written()), (1, 2));
         let entry = fixture.last_entry();
@@ -95,12 +95,12 @@ fn an_attempt_that_fails_after_a_question_does_not_ask_it_again() {
 #[test]
 fn schemas_shorthand_and_keywords_are_understood() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "desk.read",
             "def read(mail):\n    return infer('Read the order', data=mail, schema={'type': 'object', 'properties': {'count': {'type': 'integer', 'minimum': 1}}, 'required': ['count']})",
             "def read(mail)\n  infer('Read the order', data: mail, schema: { type: 'object', properties: { count: { type: 'integer', minimum: 1 } }, required: ['count'] })\nend",
         );
-        fixture.answers(json!({"answer": {"count": 3}}));
+        fixture.queue_answer(json!({"answer": {"count": 3}}));
         assert_eq!(fixture.value("desk", "read", &[json!("three, please")]), json!({"count": 3}));
         let schema = fixture.questions()[0].1.clone().unwrap();
         assert_eq!(schema["required"], json!(["answer"]));
@@ -108,12 +108,12 @@ fn schemas_shorthand_and_keywords_are_understood() {
             schema["properties"]["answer"]["properties"]["count"],
             json!({"type": "integer"})
         );
-        fixture.writes(
+        fixture.queue_program(
             "desk.count",
             "def count(mail):\n    return infer('How many?', mail, 'integer') + 1",
             "def count(mail)\n  infer('How many?', mail, 'integer') + 1\nend",
         );
-        fixture.answers(json!({"answer": 3}));
+        fixture.queue_answer(json!({"answer": 3}));
         assert_eq!(fixture.value("desk", "count", &[json!("three, please")]), 4);
     });
 }
@@ -123,7 +123,7 @@ fn schemas_shorthand_and_keywords_are_understood() {
 fn a_program_that_asks_is_not_pure() {
     check(|fixture| {
         fixture.writes_summary();
-        fixture.answers(json!({"answer": "It rained."}));
+        fixture.queue_answer(json!({"answer": "It rained."}));
         fixture.value("editor", "summarise", &[json!("Rain.")]);
         let entry = fixture.last_entry();
         assert_eq!(entry["artifact_admission"], "takes_over", "{entry}");

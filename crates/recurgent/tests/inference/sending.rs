@@ -13,7 +13,7 @@ fn data_line(user: &str) -> Value {
 fn the_data_travels_whole_and_the_question_apart_from_it() {
     check(|fixture| {
         fixture.writes_summary();
-        fixture.answers(json!({"answer": "Long."}));
+        fixture.queue_answer(json!({"answer": "Long."}));
         let text = "A line.\n".repeat(10_000);
         fixture.value("editor", "summarise", &[json!(text)]);
         let (prompt, schema) = fixture.questions().remove(0);
@@ -32,12 +32,12 @@ fn the_data_travels_whole_and_the_question_apart_from_it() {
 #[test]
 fn secrets_are_not_sent() {
     check(|fixture| {
-        fixture.writes(
+        fixture.queue_program(
             "editor.sum",
             "def sum(text, password):\n    return infer('Sum up for ' + password, [text, password])",
             "def sum(text, password:)\n  infer('Sum up for ' + password, [text, password])\nend",
         );
-        fixture.answers(json!({"answer": "Long."}));
+        fixture.queue_answer(json!({"answer": "Long."}));
         let mut arguments = recurgent::Arguments::default();
         arguments.args.push(json!(
             "the key sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa opens it"
@@ -57,7 +57,7 @@ fn secrets_are_not_sent() {
 fn a_cheaper_model_may_answer() {
     check_with(&[("infer_model", "small-1"), ("model", "large-1")], false, |fixture| {
         fixture.writes_topic();
-        fixture.answers(json!({"answer": "bug"}));
+        fixture.queue_answer(json!({"answer": "bug"}));
         fixture.value("triage", "topic", &[json!("It crashed")]);
         let entry = fixture.last_entry();
         assert_eq!(
@@ -74,7 +74,7 @@ fn the_prompt_names_infer_where_it_may_be_used() {
         let mut settings = settings.to_vec();
         settings.push(("debug", "true"));
         check_with(&settings, is_remote, |fixture| {
-            fixture.writes("c.add", "def add(x):\n    return x", "def add(x)\n  x\nend");
+            fixture.queue_program("c.add", "def add(x):\n    return x", "def add(x)\n  x\nend");
             fixture.value("c", "add", &[json!(1)]);
             let entry = fixture.last_entry();
             let prompt = entry["system_prompt"].as_str().unwrap();

@@ -119,7 +119,7 @@ impl KeepingFixture {
     }
 
     /// Versions, newest first: why they were written, how they stand, whether they run.
-    pub(crate) fn line(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
+    pub(crate) fn versions(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
         let shown = |v: &recurgent::store::catalog::StoredVersion| {

@@ -186,11 +186,11 @@ fn a_rejection_falls_back_to_the_last_good_version() {
         let c = fixture.agent("c");
         assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 1), json!(4));
         fixture.call(&c, "half", &[json!(1), json!(0)], 1);
-        let versions = fixture.line("c", "half");
+        let versions = fixture.versions("c", "half");
         assert!(versions.len() == 2 && versions[0].2, "the repair runs: {versions:?}");
         let report = c.reject("half", "dividing by 0 is an error").unwrap();
         assert!(report.running.is_some());
-        assert!(fixture.line("c", "half")[1].2, "the first version runs again");
+        assert!(fixture.versions("c", "half")[1].2, "the first version runs again");
         assert_eq!(fixture.call(&c, "half", &[json!(9), json!(3)], 0), json!(3));
     });
 }
@@ -338,7 +338,7 @@ fn a_program_that_a_person_asks_for_replaces_the_stored_one_and_its_recorded_cal
         let asking = fixture.runtime().agent("c").guest(language).regenerate(true).build().unwrap();
         assert_eq!(fixture.call(&asking, "double", &[json!(5)], 1), json!(10));
         assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12), "it runs from now on");
-        let versions = fixture.line("c", "double");
+        let versions = fixture.versions("c", "double");
         assert_eq!(versions[0].0, Trigger::Requested);
         let tested = c.test("double").unwrap();
         assert!(tested.iter().all(|call| call.passed == Some(true)), "{tested:?}");

@@ -24,7 +24,7 @@ fn a_repair_that_reproduces_recorded_calls_takes_over() {
         assert_eq!(entry["artifact_generation_trigger"], json!("repair"));
         assert_eq!(entry["artifact_generation_count"], json!(2));
         assert_eq!(
-            fixture.line("c", "half"),
+            fixture.versions("c", "half"),
             [
                 (Trigger::Repair, Standing::Probation, true),
                 (Trigger::Fresh, Standing::Probation, false)
@@ -48,7 +48,7 @@ fn a_repair_that_breaks_a_recorded_call_does_not_take_over() {
         assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 1), json!(4));
         assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
         assert_eq!(
-            fixture.line("c", "half"),
+            fixture.versions("c", "half"),
             [
                 (Trigger::Repair, Standing::Candidate, false),
                 (Trigger::Fresh, Standing::Probation, true)
@@ -84,7 +84,7 @@ fn a_recorded_call_that_does_not_repeat_is_forgotten() {
         assert_eq!(fixture.runtime().store().corpus(&key).unwrap().len(), 1);
         fixture.call(&c, "stamp", &[json!(3)], 1);
         assert!(fixture.runtime().store().corpus(&key).unwrap().is_empty());
-        assert!(fixture.line("c", "stamp")[0].2, "nothing that repeats speaks against it");
+        assert!(fixture.versions("c", "stamp")[0].2, "nothing that repeats speaks against it");
     });
 }
 
@@ -103,12 +103,12 @@ fn a_challenger_left_behind_is_tried_later() {
         left.code = left.code.replace("args[0] /", "0 + args[0] /");
         left.checksum = lifecycle::program::Checksum::of(&left.code);
         leave(fixture, left);
-        assert!(!fixture.line("c", "half")[0].2);
+        assert!(!fixture.versions("c", "half")[0].2);
         drop(c);
         fixture.restart();
         let c = fixture.agent("c");
         fixture.call(&c, "half", &[json!(8), json!(2)], 0);
-        assert!(fixture.line("c", "half")[0].2, "it had its trial");
+        assert!(fixture.versions("c", "half")[0].2, "it had its trial");
     });
 }
 
@@ -164,7 +164,7 @@ fn leave(fixture: &mut KeepingFixture, artifact: lifecycle::artifact::Artifact) 
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));
 }
 
-/// Three repairs of one line, whether they worked or not; then it is written from nothing.
+/// Three repairs of one program, whether they worked or not; then it is written from nothing.
 #[test]
 fn repairs_are_counted_by_line_and_then_it_is_written_anew() {
     check(|fixture| {
@@ -192,13 +192,13 @@ fn repairs_are_counted_by_line_and_then_it_is_written_anew() {
         let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["artifact_generation_trigger"], json!("regeneration"));
         assert_eq!(entry["program_source"], json!("generated"));
-        let line = fixture.line("c", "half");
+        let versions = fixture.versions("c", "half");
         assert_eq!(
-            line[0],
+            versions[0],
             (Trigger::Regeneration, Standing::Candidate, false),
             "it breaks the others"
         );
-        assert!(line[1].2, "and the incumbent is still there");
+        assert!(versions[1].2, "and the incumbent is still there");
     });
 }
 
@@ -212,13 +212,13 @@ fn a_pinned_version_is_not_replaced_and_a_rollback_brings_the_last_one_back() {
         let key = fixture.key("c", "half");
         assert!(fixture.runtime().store().pin(&key, true).unwrap());
         assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
-        assert!(fixture.line("c", "half")[1].2, "pinned");
+        assert!(fixture.versions("c", "half")[1].2, "pinned");
         assert!(fixture.runtime().store().pin(&key, false).unwrap());
         assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
-        assert!(fixture.line("c", "half")[0].2);
+        assert!(fixture.versions("c", "half")[0].2);
         fixture.runtime().store().rollback(&key, None).unwrap().unwrap();
         assert_eq!(
-            fixture.line("c", "half"),
+            fixture.versions("c", "half"),
             [
                 (Trigger::Repair, Standing::Degraded, false),
                 (Trigger::Fresh, Standing::Probation, true)
@@ -277,7 +277,7 @@ fn a_typo_does_not_replace_a_program_without_recorded_calls() {
             assert_eq!(entry["artifact_generation_trigger"], json!("widening"));
             assert_eq!(fixture.call(&c, "day", &[json!("2030-01-06")], 0), json!(6));
             assert_eq!(
-                fixture.line("c", "day"),
+                fixture.versions("c", "day"),
                 [
                     (Trigger::Widening, Standing::Candidate, false),
                     (Trigger::Fresh, Standing::Probation, true)
@@ -301,9 +301,9 @@ fn a_widened_program_must_reproduce_something() {
         let c = fixture.agent("c");
         fixture.call(&c, "stamp", &[json!(1)], 1);
         fixture.call(&c, "stamp", &[json!(0)], 1);
-        let line = fixture.line("c", "stamp");
-        assert_eq!(line[0], (Trigger::Widening, Standing::Candidate, false));
-        assert!(line[1].2, "the first one still runs");
+        let versions = fixture.versions("c", "stamp");
+        assert_eq!(versions[0], (Trigger::Widening, Standing::Candidate, false));
+        assert!(versions[1].2, "the first one still runs");
     });
 }
 

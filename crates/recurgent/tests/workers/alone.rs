@@ -535,7 +535,7 @@ result = {name: resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name
                           "AS": [3_u64 << 30, 3_u64 << 30], "CPU": [13, 14], "NPROC": [14, 14]});
     assert!(getrlimit(Resource::Cpu).maximum.is_none_or(|it| it > 14), "the host's own is lower");
     assert_eq!(value(&ended), Some(&expected), "{ended:?}");
-    // What packages start while they are loaded is counted for all workers there could be.
+    // Threads that packages start while they are loaded are counted for all possible workers.
     let zygote = driver.zygote(Language::Python, None);
     let of_zygote = std::fs::read_to_string(format!("/proc/{zygote}/limits")).unwrap();
     let processes = of_zygote.lines().find(|line| line.starts_with("Max processes")).unwrap();

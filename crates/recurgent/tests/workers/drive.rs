@@ -66,7 +66,7 @@ impl<'a> Prepared<'a> {
         let request = program.request();
         let generated =
             GeneratedProgram::parse(program.language, &json!({"code": program.code})).unwrap();
-        // What guardrails would bar is just what workers must survive.
+        // Workers must survive exactly the programs that guardrails would reject.
         let policy = GuardrailPolicy { allow_processes: true, ..GuardrailPolicy::default() };
         let vetted = vet(generated, &request, &[], &policy).unwrap();
         let root = program.environment.map(str::to_owned);

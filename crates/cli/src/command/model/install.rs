@@ -25,8 +25,8 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Columns of the bar.
 const BAR_COLUMNS: u64 = 24;
 
-/// What is asked for.
-pub(super) struct Asked<'a> {
+/// The flags of the command.
+pub(super) struct InstallFlags<'a> {
     /// The model; `None`: the usual one.
     pub(super) name: Option<&'a str>,
     /// A file to take it from.
@@ -35,7 +35,7 @@ pub(super) struct Asked<'a> {
     pub(super) is_agreed: bool,
 }
 
-pub(super) fn run(config: &Config, asked: &Asked<'_>, as_json: bool) -> Result<Exit, CommandFault> {
+pub(super) fn run(config: &Config, asked: &InstallFlags<'_>, as_json: bool) -> Result<Exit, CommandFault> {
     if !has_engine(config) {
         return Err(no_engine());
     }
@@ -46,7 +46,7 @@ pub(super) fn run(config: &Config, asked: &Asked<'_>, as_json: bool) -> Result<E
         let folder = super::folder(&options)?;
         let is_there = folder.installed().iter().any(|found| found.name == model.name);
         // A file of this machine is copied, nothing is fetched: no question.
-        if asked.from.is_none() && !asked.is_agreed && !is_there && !is_wanted(&model)? {
+        if asked.from.is_none() && !asked.is_agreed && !is_there && !confirm(&model)? {
             return Err(CommandFault::cancelled("nothing was fetched"));
         }
         fetch(&options, &model, asked.from, &cancellation)
@@ -62,7 +62,7 @@ pub(super) fn run(config: &Config, asked: &Asked<'_>, as_json: bool) -> Result<E
 
 fn find(
     options: &ModelOptions,
-    asked: &Asked<'_>,
+    asked: &InstallFlags<'_>,
     cancellation: &Cancellation,
 ) -> Result<KnownModel, CommandFault> {
     if let Some(file) = asked.from {
@@ -79,10 +79,10 @@ fn find(
 }
 
 /// Asks on a terminal. Without one, nothing is fetched unless `--yes` says so.
-fn is_wanted(model: &KnownModel) -> Result<bool, CommandFault> {
+fn confirm(model: &KnownModel) -> Result<bool, CommandFault> {
     if !can_ask() {
         return Err(CommandFault::usage(format!(
-            "{} is {} to fetch, and there is no terminal to ask; add --yes to fetch it",
+            "{} is a download of {}, and there is no terminal to ask for consent; add --yes to fetch it",
             model.name,
             render::size(model.bytes)
         )));
@@ -124,7 +124,7 @@ fn fetch(
 fn fault(fault: &InstallFault) -> CommandFault {
     match fault {
         InstallFault::Cancelled => CommandFault::cancelled(fault.to_string()),
-        InstallFault::Homeless
+        InstallFault::NoHomeDirectory
         | InstallFault::Busy(_)
         | InstallFault::Space { .. }
         | InstallFault::TooMany { .. }
@@ -138,7 +138,7 @@ pub(super) fn offer(config: &Config, cancellation: &Cancellation) -> Result<bool
     let options = model_options(config)?;
     let Some(model) = options.known_model(None).filter(|_| can_ask()) else { return Ok(false) };
     render::notice("this call needs a model, and none is configured");
-    if !is_wanted(model)? {
+    if !confirm(model)? {
         return Ok(false);
     }
     fetch(&options, model, None, cancellation).map(|_| true)

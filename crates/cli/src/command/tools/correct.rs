@@ -310,7 +310,7 @@ impl CorrectionCommands {
         for key in programs.keys(role, method)? {
             match programs.test_example(&key, example.clone()) {
                 Ok(call) if call.passed == Some(false) => missed.push((key, call)),
-                // What could not be run, or was rejected before, says nothing about the example.
+                // A program that could not be run, or was rejected before, says nothing about the example.
                 Ok(_) | Err(ProgramFault::Untested(_) | ProgramFault::NotStored(_)) => {}
                 Err(fault) => return Err(fault.into()),
             }

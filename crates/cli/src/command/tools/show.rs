@@ -414,7 +414,7 @@ mod tests {
         let states = calls.each_ref().map(state_of);
         assert_eq!(states, ["ok", "other", "failed"]);
         let recent: Vec<Value> = states.iter().map(|state| json!({ "state": state })).collect();
-        let room = Room { columns: 100, is_bound: true };
+        let room = Room { columns: 100, is_limited: true };
         assert_eq!(
             chart(&recent, room, Paint { colour: false }),
             ["  last calls: █·▁  ok 1, weak 0, failed 1, other errors 1"]
@@ -448,7 +448,7 @@ mod tests {
                 ],
             ),
         ] {
-            let room = Room { columns, is_bound: true };
+            let room = Room { columns, is_limited: true };
             let shown = chart(&calls(count), room, Paint { colour: false });
             assert_eq!(shown, expected, "{count} at {columns}");
         }
@@ -461,7 +461,7 @@ mod tests {
         let method = json!({"method": "greet", "signature": null, "language": "python",
             "contract_fingerprint": "none", "current": "sha256:1", "code": null,
             "versions": [version]});
-        let room = Room { columns: 100, is_bound: true };
+        let room = Room { columns: 100, is_limited: true };
         let shown = lines(&json!({"name": "greeter", "is_tool": true, "methods": [method]}), room);
         assert_eq!(
             shown,

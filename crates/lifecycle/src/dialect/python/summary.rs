@@ -1,4 +1,4 @@
-//! What a Python expression is.
+//! Classifies a Python expression as an [`Operand`].
 
 use ruff_python_ast::{Arguments, BoolOp, Expr, ExprCall, Keyword, Number, UnaryOp};
 use serde_json::Value;
@@ -60,7 +60,7 @@ impl Reader<'_> {
                     return Operand::Unknown;
                 };
                 let found = self.summary(wanted);
-                let otherwise = others.iter().map(|value| self.otherwise(wanted, &found, value));
+                let otherwise = others.iter().map(|value| self.with_fallback(wanted, &found, value));
                 let otherwise: Vec<_> = otherwise.collect();
                 Operand::one_of(std::iter::once(found).chain(otherwise).collect())
             }
@@ -69,7 +69,7 @@ impl Reader<'_> {
             }
             Expr::If(node) if same_name(&node.test, &node.body) => {
                 let found = self.summary(&node.body);
-                let otherwise = self.otherwise(&node.body, &found, &node.orelse);
+                let otherwise = self.with_fallback(&node.body, &found, &node.orelse);
                 Operand::one_of(vec![found, otherwise])
             }
             Expr::If(node) => {
@@ -91,11 +91,11 @@ impl Reader<'_> {
 
     /// The value of `wanted or value`, `found` being what `wanted` is. A default for an input, or for what memory has, is a default; for anything else
     /// it stands in for data.
-    fn otherwise(&self, wanted: &Expr, found: &Operand, value: &Expr) -> Operand {
+    fn with_fallback(&self, wanted: &Expr, found: &Operand, value: &Expr) -> Operand {
         let value = self.summary(value);
         let input = root(wanted).is_some_and(|name| self.recorder.is_input(name));
         let is_default = input || self.recorder.is_remembered(found);
-        if is_default { value } else { value.instead() }
+        if is_default { value } else { value.into_fallback() }
     }
 
     fn list(&self, members: &[Expr]) -> Operand {
@@ -142,7 +142,7 @@ impl Reader<'_> {
             }
             (_, "get" | "value_or" | "pop") => {
                 let value = node.arguments.args.get(usize::from(name != "value_or"));
-                let value = value.map(|value| self.otherwise(&function.value, &receiver, value));
+                let value = value.map(|value| self.with_fallback(&function.value, &receiver, value));
                 Operand::one_of(std::iter::once(Operand::Unknown).chain(value).collect())
             }
             _ => Operand::Unknown,

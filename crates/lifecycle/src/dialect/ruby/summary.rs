@@ -1,4 +1,4 @@
-//! What a Ruby expression is.
+//! Classifies a Ruby expression as an [`Operand`].
 
 use ruby_prism as prism;
 use serde_json::Value;
@@ -116,7 +116,7 @@ impl<'pr> Reader<'_> {
         }
         if let Some(node) = node.as_or_node() {
             let left = self.summary(&node.left());
-            let right = self.otherwise(&node.left(), &left, self.summary(&node.right()));
+            let right = self.with_fallback(&node.left(), &left, self.summary(&node.right()));
             return Some(Operand::one_of(vec![left, right]));
         }
         if let Some(node) = node.as_and_node() {
@@ -174,9 +174,9 @@ impl<'pr> Reader<'_> {
             (_, "new") => Operand::Instance(None),
             (_, "method" | "to_proc") => Operand::Function,
             (Operand::Literal(_), "freeze" | "dup" | "clone") => receiver,
-            (_, "fetch" | "dig" | "value_or") => match self.stand_in(node, &name) {
+            (_, "fetch" | "dig" | "value_or") => match self.fallback_argument(node, &name) {
                 Some(value) => {
-                    let otherwise = self.otherwise(&wanted, &receiver, value);
+                    let otherwise = self.with_fallback(&wanted, &receiver, value);
                     Operand::one_of(vec![Operand::Unknown, otherwise])
                 }
                 None => Operand::Unknown,
@@ -187,14 +187,14 @@ impl<'pr> Reader<'_> {
 
     /// The value of `wanted || value`, `found` being what `wanted` is. A default for an input, or for what memory has, is a default; for anything else
     /// it stands in for data.
-    fn otherwise(&self, wanted: &prism::Node<'pr>, found: &Operand, value: Operand) -> Operand {
+    fn with_fallback(&self, wanted: &prism::Node<'pr>, found: &Operand, value: Operand) -> Operand {
         let input = root(wanted).is_some_and(|name| self.recorder.is_input(&name));
         let is_default = input || self.recorder.is_remembered(found);
-        if is_default { value } else { value.instead() }
+        if is_default { value } else { value.into_fallback() }
     }
 
     /// What `fetch(key, value)`, `fetch(key) { value }` and `value_or(value)` give when there is nothing.
-    fn stand_in(&self, node: &prism::CallNode<'pr>, name: &str) -> Option<Operand> {
+    fn fallback_argument(&self, node: &prism::CallNode<'pr>, name: &str) -> Option<Operand> {
         if let Some(block) = node.block().and_then(|block| block.as_block_node()) {
             return block.body().map(|body| self.summary(&body));
         }

@@ -50,7 +50,7 @@ impl<'pr> Reader<'_> {
         let value = self.summary(value);
         let is_default = self.recorder.is_input(&name)
             || self.recorder.is_remembered(&self.recorder.variable(&name));
-        let value = if is_default { value } else { value.instead() };
+        let value = if is_default { value } else { value.into_fallback() };
         self.recorder.assign(Target::Name(name), value, offset);
     }
 

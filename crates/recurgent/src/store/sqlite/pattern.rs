@@ -17,7 +17,7 @@ const EARLIER: &str = "
       SELECT method, trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?4)
     WHERE method = ?2 AND trace_id = ?3 LIMIT 1";
 
-/// The earlier call that a call may correct. An event this version cannot read is none.
+/// The earlier call that a call may correct. An event this version cannot read is ignored.
 pub(super) fn earlier(
     connection: &Connection,
     owner: &Owner,
@@ -57,7 +57,7 @@ pub(super) fn marked_events(
 
 const NEXT_ROLE: &str = "SELECT role FROM patterns WHERE role > ?1 ORDER BY role LIMIT 1";
 
-/// A seek per role: there are many events to each.
+/// Lists roles by one index seek each, because each has many events.
 pub(super) fn roles(
     connection: &Connection,
     limit: usize,
