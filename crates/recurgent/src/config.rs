@@ -253,6 +253,13 @@ impl Config {
         }
     }
 
+    /// The home directory of this user.
+    #[doc(hidden)]
+    #[expect(clippy::disallowed_methods, reason = "this is the module that reads the environment")]
+    pub fn home_dir() -> Option<PathBuf> {
+        etcetera::home_dir().ok()
+    }
+
     /// Built-in values, replaced by those of one configuration file. The environment is not read.
     pub fn from_file(path: &Path) -> Result<Self, ConfigFault> {
         let mut config = Self::defaults();
@@ -275,8 +282,8 @@ impl Config {
     pub fn with(mut self, layer: &SettingsLayer) -> Result<Self, ConfigFault> {
         let layer = checked(layer)?;
         self.settings.apply(&layer);
+        self.note_address(&layer, &SettingOrigin::Code);
         for (name, text) in layer.texts() {
-            self.note_address(name, &text, &SettingOrigin::Code);
             self.texts.insert(name, (text, SettingOrigin::Code));
         }
         if let Some(profile) = &layer.profile {
@@ -312,7 +319,7 @@ impl Config {
             Written::Text(text) | Written::Literal(text) => text.clone(),
             Written::List(_) => layer.texts().into_iter().map(|(_, text)| text).collect(),
         };
-        self.note_address(key.name, &text, origin);
+        self.note_address(&layer, origin);
         self.texts.insert(key.name, (text.clone(), origin.clone()));
         if key.name == "profile" { self.use_profile(&text, origin) } else { Ok(()) }
     }

@@ -486,12 +486,10 @@ impl Plan<'_> {
         (!chain.is_empty()).then(|| chain.join(", "))
     }
 
-    /// The time before which packages must have been published.
+    /// The time before which packages must have been published; `None`: any time.
     fn published_before(&self) -> Option<String> {
-        let days = i64::from(self.policy.minimum_age_days);
-        let age = jiff::SignedDuration::from_hours(24 * days);
-        let before = jiff::Timestamp::now().checked_sub(age).ok()?;
-        (days > 0).then(|| before.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        let days = self.policy.minimum_age_days;
+        (days > 0).then(|| days_before(jiff::Timestamp::now(), days))
     }
 
     fn check_age(&self, too_new: &[String]) -> Result<(), BuildFault> {
@@ -548,6 +546,31 @@ impl Plan<'_> {
             resolve_time: stages.resolve,
             install_time: stages.install,
             provides: ready.map(|ready| ready.provides),
+        }
+    }
+}
+
+/// The time `days` before `now`, not before 1970, for package managers.
+fn days_before(now: jiff::Timestamp, days: u32) -> String {
+    let age = jiff::SignedDuration::from_hours(24 * i64::from(days));
+    let before = now.checked_sub(age).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    before.max(jiff::Timestamp::UNIX_EPOCH).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_required_age_of_any_number_of_days_has_a_date() {
+        let now: jiff::Timestamp = "2026-11-19T14:00:00Z".parse().unwrap();
+        for (days, expected) in [
+            (1, "2026-11-18T14:00:00Z"),
+            (365, "2025-11-19T14:00:00Z"),
+            (36_500, "1970-01-01T00:00:00Z"),
+            (u32::MAX, "1970-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(days_before(now, days), expected, "{days}");
         }
     }
 }

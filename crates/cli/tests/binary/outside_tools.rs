@@ -77,13 +77,17 @@ fn servers_of_another_program_are_read() {
     let cli = CliFixture::new("{}");
     cli.write(
         "other.json",
-        r#"{"mcpServers": {"My Files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"], "disabled": false},
+        r#"{"mcpServers": {"My Files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/tmp"], "disabled": false, "timeout": 60, "description": "files", "autoApprove": ["read"]},
             "remote": {"type": "http", "url": "https://mcp.example.org/mcp", "headers": {"Authorization": "Bearer ${NO_SUCH_TOKEN}"}}}}"#,
     );
     cli.run(&["mcp", "add", "--from", "other.json"]).exits(0).stderr_contains("My Files, remote");
     let listed = cli.json(&["mcp", "list"]);
     assert_eq!(listed["servers"][0]["name"], "my_files");
     assert!(listed["notes"].to_string().contains("NO_SUCH_TOKEN is not set"), "{listed}");
+    for field in ["timeout", "autoApprove"] {
+        let note = format!("mcp.json: `{field}` has no effect");
+        assert!(listed["notes"].to_string().contains(&note), "{listed}");
+    }
     for (line, says) in [
         (&["mcp", "add", "Odd", "--", "x"][..], "cannot name a server"),
         (&["mcp", "add", "odd"][..], "say how it is reached"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy as _;
 
 use super::value::Written;
-use super::{Config, ConfigFault, KEYS, SettingOrigin, find};
+use super::{Config, ConfigFault, KEYS, SettingOrigin, SettingsLayer, find, parse_into};
 use crate::regular_file::read_regular;
 
 /// The table of profiles: `[provider.NAME]`.
@@ -98,7 +98,10 @@ impl Config {
         };
         let origin = SettingOrigin::Profile(name.to_owned());
         for (key, written) in with_whole_service(settings) {
-            self.note_address(&key, &written.shown(), &origin);
+            let mut parsed = SettingsLayer::default();
+            if parse_into(&mut parsed, &key, &written, &origin).is_ok() {
+                self.note_address(&parsed, &origin);
+            }
             let Some((key, present)) = self.texts.get_key_value(key.as_str()) else { continue };
             if is_below(&present.1, layer) {
                 let key = *key;

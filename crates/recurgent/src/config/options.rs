@@ -15,7 +15,7 @@ use lifecycle::standing::StandingMode;
 use super::agent::InferOptions;
 use super::agent::retries;
 use super::value::{VariableName, working_directory};
-use super::{AgentOptions, Config, SettingOrigin, Settings};
+use super::{AgentOptions, Config, SettingOrigin, Settings, SettingsLayer};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::models::{ModelOptions, known_models};
@@ -55,12 +55,17 @@ impl Config {
     }
 
     /// Remembers where an address of a model service is set, or a service that has one.
-    pub(super) fn note_address(&mut self, name: &str, text: &str, origin: &SettingOrigin) {
-        let is_address = match name {
-            "base_url" => !text.is_empty(),
-            "provider" => !matches!(text, "auto" | "compatible"),
-            _ => false,
+    pub(super) fn note_address(&mut self, layer: &SettingsLayer, origin: &SettingOrigin) {
+        let names_address = match &layer.provider {
+            Some(ProviderSetting::Service(wire)) => !wire.base_url.is_empty(),
+            Some(
+                ProviderSetting::Scripted(_)
+                | ProviderSetting::Replay(_)
+                | ProviderSetting::Embedded,
+            ) => true,
+            Some(ProviderSetting::Auto) | None => false,
         };
+        let is_address = names_address || matches!(layer.base_url, Some(Some(_)));
         if is_address && !self.addressed.contains(origin) {
             self.addressed.push(origin.clone());
         }
@@ -68,17 +73,18 @@ impl Config {
 
     /// Refuses to send a key to another address than the one it was set together with.
     fn check_key(&self) -> Result<(), ProviderFault> {
-        let provider = &self.settings.provider;
-        let is_service = matches!(provider, ProviderSetting::Service(_));
-        if !is_service && *provider != ProviderSetting::Auto {
-            return Ok(());
-        }
-        let origin = |name: &str| {
-            let set = self.texts.get(name).filter(|(text, _)| !text.is_empty());
-            set.map(|(_, origin)| origin)
+        let Settings { provider, base_url, api_key_file, .. } = &self.settings;
+        let origin = |name: &str| self.texts.get(name).map(|(_, origin)| origin);
+        let of_provider = match provider {
+            ProviderSetting::Service(_) => origin("provider"),
+            ProviderSetting::Auto => None,
+            ProviderSetting::Scripted(_)
+            | ProviderSetting::Replay(_)
+            | ProviderSetting::Embedded => return Ok(()),
         };
-        let address = origin("base_url").or_else(|| origin("provider").filter(|_| is_service));
-        let (Some(key), Some(address)) = (origin("api_key_file"), address) else { return Ok(()) };
+        let address = base_url.as_ref().and_then(|_| origin("base_url")).or(of_provider);
+        let key = api_key_file.as_ref().and_then(|_| origin("api_key_file"));
+        let (Some(key), Some(address)) = (key, address) else { return Ok(()) };
         let has_address = self.addressed.iter().any(|origin| origin.is_together_with(key));
         if has_address && !key.is_together_with(address) {
             let (key, address) = (key.to_string(), address.to_string());

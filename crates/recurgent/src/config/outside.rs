@@ -88,13 +88,36 @@ struct WrittenServer {
     reads_only: Vec<String>,
     #[serde(default, alias = "disabled")]
     off: bool,
-    // Of other programs.
-    #[serde(default, rename = "autoApprove", alias = "alwaysAllow")]
-    _approved_elsewhere: Value,
-    #[serde(default, rename = "description")]
-    _description: Value,
-    #[serde(default, rename = "timeout")]
-    _timeout: Value,
+    // Fields of other programs, without effect here.
+    #[serde(rename = "autoApprove", alias = "alwaysAllow")]
+    approved_elsewhere: Option<Value>,
+    description: Option<Value>,
+    timeout: Option<Value>,
+}
+
+impl WrittenServer {
+    /// The fields that have no effect: each with what to do instead.
+    fn without_effect(&self) -> Vec<String> {
+        let fits = match self.kind.as_deref() {
+            None => true,
+            Some("stdio") => self.command.is_some(),
+            // `sse` is refused with a reason of its own.
+            Some("http" | "streamable-http" | "streamableHttp" | "sse") => self.url.is_some(),
+            Some(_) => false,
+        };
+        let known = [
+            (!fits, "`type` has no effect; the transport follows from `command` or `url`"),
+            (
+                self.approved_elsewhere.is_some(),
+                "`autoApprove` has no effect; `tools` grants tools, and `reads_only` names those that only read",
+            ),
+            (
+                self.timeout.is_some(),
+                "`timeout` has no effect; use tool_timeout_seconds or `start_timeout_seconds`",
+            ),
+        ];
+        known.iter().filter(|(is_given, _)| *is_given).map(|(_, text)| (*text).to_owned()).collect()
+    }
 }
 
 /// A command as it is written.
@@ -161,7 +184,7 @@ impl Config {
             if name == COMMANDS {
                 let command = Self::command(entry).map_err(of_entry)?;
                 self.commands.insert(tool.clone(), command);
-            } else if let Some(server) = Self::server(entry, Path::new("")).map_err(of_entry)? {
+            } else if let Some(server) = Self::own_server(entry).map_err(of_entry)? {
                 self.servers.insert(tool.clone(), server);
             }
         }
@@ -194,9 +217,20 @@ impl Config {
         .checked()
     }
 
-    fn server(entry: Value, file: &Path) -> Result<Option<McpServerOptions>, String> {
+    /// A server of the configuration file, which has no fields of other programs.
+    fn own_server(entry: Value) -> Result<Option<McpServerOptions>, String> {
         let written: WrittenServer =
             serde_json::from_value(entry).map_err(|error| error.to_string())?;
+        if let Some(problem) = written.without_effect().first() {
+            return Err(problem.clone());
+        }
+        if written.description.is_some() {
+            return Err("`description` has no effect; a server describes its tools itself".to_owned());
+        }
+        Self::server(written, Path::new(""))
+    }
+
+    fn server(written: WrittenServer, file: &Path) -> Result<Option<McpServerOptions>, String> {
         if written.off {
             return Ok(None);
         }
@@ -300,9 +334,14 @@ impl Config {
                     notes.push(format!("{name} is left out: a command is named {tool}"));
                     continue;
                 }
-                match Self::server(entry, file) {
+                let written: Result<WrittenServer, String> =
+                    serde_json::from_value(entry).map_err(|error| error.to_string());
+                let without_effect = written.as_ref().map(WrittenServer::without_effect).unwrap_or_default();
+                match written.and_then(|written| Self::server(written, file)) {
                     Ok(Some(server)) if is_tool_name(&tool) => {
                         servers.insert(tool, server);
+                        let of_file = |text: String| format!("{name} of {}: {text}", file.display());
+                        notes.extend(without_effect.into_iter().map(of_file));
                     }
                     Ok(Some(_)) => {
                         notes.push(format!("{name:?} is left out: it cannot name a tool"));
@@ -376,7 +415,7 @@ fn full_path(text: &str) -> Result<PathBuf, String> {
 
 /// A path, or a name on the search path; `~` is the home directory.
 fn program(text: &str) -> PathBuf {
-    match text.strip_prefix("~/").zip(etcetera::home_dir().ok()) {
+    match text.strip_prefix("~/").zip(Config::home_dir()) {
         Some((rest, home)) => home.join(rest),
         None => PathBuf::from(text),
     }

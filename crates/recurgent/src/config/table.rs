@@ -57,16 +57,16 @@ macro_rules! read_written {
         $written.text().and_then($read)
     };
     (Hosts, $read:expr, $written:expr) => {
-        $read(&$written.items().join(","))
+        $read(&$written.hosts().join(","))
     };
     (List, $read:expr, $written:expr) => {
-        $read(&$written.items())
+        $written.items().and_then(|items| $read(&items))
     };
     (Paths, $read:expr, $written:expr) => {
         $written.paths().and_then(|paths| $read(&paths))
     };
     (Addresses, $read:expr, $written:expr) => {
-        $read(&$written.items())
+        $written.items().and_then(|items| $read(&items))
     };
 }
 
@@ -293,7 +293,7 @@ settings! {
     resolve_timeout_seconds:     Duration         = secs(120)                          , seconds                             , Plain    , "time choosing package versions may take";
     install_timeout_seconds:     Duration         = secs(600)                          , seconds                             , Plain    , "time installing packages may take";
     activation_timeout_seconds:  Duration         = secs(60)                           , seconds                             , Plain    , "time installed packages may take to load";
-    minimum_package_age_days:    u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "install no package version published less than this many days ago";
+    minimum_package_age_days:    u32              = 0                                  , count::<_, 0, MAX_AGE_DAYS>         , Plain    , "install no package version published less than this many days ago";
     refuse_near_miss_names:      bool             = false                              , flag                                , Plain    , "refuse packages whose name nearly is that of a popular one, instead of noting them";
     installer_proxy:             Option<ProxyAddress>= None                               , installer_proxy                     , Address  , "the proxy package managers go through";
     installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Text     , "certificates package managers trust, instead of the system's";

@@ -263,6 +263,13 @@ fn values_are_checked_when_they_are_set() {
         ("read_paths", "[\"/a\""),
         ("read_paths", "[/a]"),
         ("local_servers", "[8080"),
+        ("local_servers", "[true]"),
+        ("allowed_packages", "[\"numpy\""),
+        ("allowed_packages", "[numpy, pandas]"),
+        ("python_indexes", "[\"https://a.example/\", ]"),
+        ("mcp_files", "[\"/a\""),
+        ("minimum_package_age_days", "36501"),
+        ("minimum_package_age_days", "4294967295"),
         ("installer_hosts", "https://files.example.com"),
         ("installer_hosts", "files.example.com, filescom"),
         ("installer_env", "[\"A B\"]"),
@@ -272,6 +279,20 @@ fn values_are_checked_when_they_are_set() {
             matches!(Config::defaults().set(key, value), Err(ConfigFault::Invalid { .. })),
             "{key}={value}"
         );
+    }
+}
+
+#[test]
+fn a_list_may_be_a_json_array() {
+    let mut config = Config::defaults();
+    for text in ["8080, 11434", "[8080, 11434]", " [\"8080\", \"11434\"]"] {
+        config.set("local_servers", text).unwrap();
+        assert_eq!(config.settings().local_servers, [8080, 11434], "{text}");
+    }
+    for text in ["[::1]:80, a.example", "[\"[::1]:80\", \"a.example\"]"] {
+        config.set("network", text).unwrap();
+        let hosts = ["[::1]:80".to_owned(), "a.example".to_owned()];
+        assert_eq!(config.settings().network, Network::Hosts(hosts.into()), "{text}");
     }
 }
 

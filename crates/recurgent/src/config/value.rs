@@ -33,6 +33,8 @@ pub(super) use written::Written;
 
 /// The largest count that fits every type counts are read as, except the depth of delegation.
 pub(super) const MANY: u64 = u32::MAX as u64;
+/// The largest age of a package that can be required: a hundred years.
+pub(super) const MAX_AGE_DAYS: u64 = 36_500;
 /// The largest depth of delegation.
 pub(super) const DEEPEST: u64 = u8::MAX as u64;
 

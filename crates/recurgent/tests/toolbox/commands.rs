@@ -217,6 +217,13 @@ fn entries_that_cannot_be_used_are_explained() {
         ("command = 3", "must be tables"),
         ("[mcp.a]\nargs = []", "needs a `command` or a `url`"),
         ("[mcp.a]\nurl = \"ftp://x\"", "begins with http:// or https://"),
+        ("[mcp.a]\ncommand = \"x\"\ntimeout = 3", "`timeout` has no effect"),
+        ("[mcp.a]\ncommand = \"x\"\ndescription = \"y\"", "`description` has no effect"),
+        ("[mcp.a]\ncommand = \"x\"\nautoApprove = [\"y\"]", "`autoApprove` has no effect"),
+        ("[mcp.a]\ncommand = \"x\"\nalwaysAllow = [\"y\"]", "`autoApprove` has no effect"),
+        ("[mcp.a]\ncommand = \"x\"\ntype = \"http\"", "`type` has no effect"),
+        ("[mcp.a]\nurl = \"https://x\"\ntype = \"websocket\"", "`type` has no effect"),
+        ("[mcp.a]\nurl = \"https://x\"\ntype = \"sse\"", "`sse` is obsolete"),
         ("[mcp.a]\ncommand = \"x\"\n[command.a]\nprogram = \"x\"", "another tool is named a"),
         (
             "[mcp.a]\ncommand = \"x\"\n[mcp.a.env]\nKEY = \"${NO_SUCH_VARIABLE_HERE}\"",

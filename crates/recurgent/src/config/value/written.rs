@@ -47,14 +47,26 @@ impl Written {
         }
     }
 
-    /// The items of a list. As text they are separated, or they are a JSON array of texts.
-    pub(in crate::config) fn items(&self) -> Vec<String> {
+    /// The items of a list. As text they are separated, or they are a JSON array, if the text begins like one.
+    pub(in crate::config) fn items(&self) -> Result<Vec<String>, Expected> {
+        match self {
+            Self::List(items) => Ok(items.clone()),
+            Self::Text(text) | Self::Literal(text) if begins_like_array(text) => json_array(text)
+                .ok_or_else(|| {
+                    "a JSON array of texts, because it begins with `[`, or items separated by commas"
+                        .to_owned()
+                }),
+            Self::Text(text) | Self::Literal(text) => Ok(separated(text)),
+        }
+    }
+
+    /// The hosts of a list. An IPv6 address begins with `[` too.
+    pub(in crate::config) fn hosts(&self) -> Vec<String> {
         match self {
             Self::List(items) => items.clone(),
-            Self::Text(text) | Self::Literal(text) => json_array(text).unwrap_or_else(|| {
-                let items = text.split(|c: char| c == ',' || c.is_whitespace());
-                items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
-            }),
+            Self::Text(text) | Self::Literal(text) => {
+                json_array(text).unwrap_or_else(|| separated(text))
+            }
         }
     }
 
@@ -62,7 +74,7 @@ impl Written {
     pub(in crate::config) fn paths(&self) -> Result<Vec<String>, Expected> {
         match self {
             Self::List(items) => Ok(items.clone()),
-            Self::Text(text) | Self::Literal(text) if text.starts_with('[') => json_array(text)
+            Self::Text(text) | Self::Literal(text) if begins_like_array(text) => json_array(text)
                 .ok_or_else(|| {
                     "a JSON array of paths, because it begins with `[` (a path can begin with `./[`)"
                         .to_owned()
@@ -82,6 +94,22 @@ impl Written {
     }
 }
 
+fn begins_like_array(text: &str) -> bool {
+    text.trim_start().starts_with('[')
+}
+
+/// The texts and numbers of a JSON array, as texts.
 fn json_array(text: &str) -> Option<Vec<String>> {
-    text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()
+    let item = |item: Value| match item {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    let items: Vec<Value> = serde_json::from_str(text).ok()?;
+    items.into_iter().map(item).collect()
+}
+
+fn separated(text: &str) -> Vec<String> {
+    let items = text.split(|c: char| c == ',' || c.is_whitespace());
+    items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
