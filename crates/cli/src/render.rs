@@ -338,9 +338,7 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
             (FailureKind::Provider, None) => {
                 "`recurgent doctor --live` shows whether the service answers"
             }
-            (FailureKind::Reported(_), None) if kind.retriable() => {
-                "run it again; it may succeed"
-            }
+            (FailureKind::Reported(_), None) if kind.retriable() => "run it again; it may succeed",
             (FailureKind::GuardrailRetryExhausted, None) => {
                 "rephrase the request; `recurgent trace show last` shows the programs that were tried"
             }
@@ -406,7 +404,8 @@ mod tests {
 
     #[test]
     fn text_beside_a_label_is_broken_between_words_only_if_it_must_fit() {
-        let shown = |is_limited| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_limited });
+        let shown =
+            |is_limited| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_limited });
         assert_eq!(shown(true), ["ok  one", "    two", "    three"]);
         assert_eq!(shown(false), ["ok  one two", "    three"]);
     }

@@ -92,7 +92,7 @@ pub fn measure(engine: &mut Engine, plan: &BenchPlan) -> Result<BenchReport, Eng
     Ok(BenchReport {
         prompt: phase(usage.prompt_tokens - usage.reused_tokens, begin, middle),
         answer: phase(written, middle, end),
-        peak_memory_bytes: peak_memory(),
+        peak_memory_bytes: peak_memory().unwrap_or_default(),
     })
 }
 
@@ -102,10 +102,20 @@ fn processor_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// The most memory that was resident.
-fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").trim().parse().ok());
-    kibibytes.map_or(0, |kibibytes: u64| kibibytes * 1024)
+/// The most memory of this process that was resident at a time, in bytes; `None`: the kernel does not say.
+pub fn peak_memory() -> Option<u64> {
+    memory("VmHWM:")
+}
+
+/// The memory of this process that is resident, in bytes; `None`: the kernel does not say.
+pub fn resident_memory() -> Option<u64> {
+    memory("VmRSS:")
+}
+
+/// An amount of memory in the status of this process.
+fn memory(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes << 10)
 }

@@ -5,11 +5,28 @@
 
 use std::collections::BTreeSet;
 
+use crate::artifact::Trigger;
 use crate::example::Example;
 use crate::pattern::{MAX_EVENTS, PatternEvent};
 use crate::program::Checksum;
 use crate::session_policy::first_version;
+use crate::standing::Standing;
 use crate::version_policy::{ArtifactRow, MAX_VERSIONS};
+
+/// What is stored of an imported version where the bundle does not say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnstatedVersion {
+    /// How far it has proved itself: it ran elsewhere, and must prove itself here.
+    pub standing: Standing,
+    /// Why it was written.
+    pub trigger: Trigger,
+    /// Whether its value depends on its inputs alone: not known, so it is not tried on recorded calls.
+    pub pure: bool,
+}
+
+/// What is stored of an imported version where the bundle does not say it.
+pub const UNSTATED: UnstatedVersion =
+    UnstatedVersion { standing: Standing::Probation, trigger: Trigger::Fresh, pure: false };
 
 /// Which of two tools of one name is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

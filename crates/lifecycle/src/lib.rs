@@ -1,7 +1,7 @@
 //! **Decides.** One call of an agent as a pure state machine; every policy a function or a table.
 //!
-//! Nothing here performs anything: no files, no clock, no randomness, no locks, no environment. The
-//! modules are listed in the order a call meets them; [`call`] is the machine that ties them together.
+//! Nothing here performs anything: no files, no clock, no randomness, no locks, no environment. [`call`] is the
+//! state machine of a call, which ties the other modules together.
 #![forbid(unsafe_code)]
 
 pub mod request;
@@ -38,6 +38,7 @@ mod worker_pollution;
 pub mod standing;
 pub mod version_policy;
 pub mod import_policy;
+pub mod person_policy;
 pub mod session_policy;
 pub mod tool;
 pub mod outside_tool;

@@ -1,10 +1,12 @@
 //! **The version policy.** What an event does to the stored versions of one artifact, as changes of rows.
 //!
 //! A store loads the rows of one artifact, asks the function for the event, and writes the changes it gets, all in
-//! one transaction. Nothing about versions is decided anywhere else, so two stores cannot differ.
+//! one transaction. What an import does to versions is decided by [`import_policy`](crate::import_policy), and what a
+//! person's rejection or edit means by [`person_policy`](crate::person_policy).
 //!
-//! Counting is the one thing a store does by itself, in a single statement, to save each stored call a second one:
-//! [`VersionTally`] says what to add. The statement also applies three limits: of calls ([`Window::push`]), of sessions
+//! A store does two things by itself, each in a single statement. A new example drops the recorded calls with the same
+//! inputs, of every version of its method: they bind nothing any more. And it counts, to save each stored call a second
+//! statement: [`VersionTally`] says what to add. The statement also applies three limits: of calls ([`Window::push`]), of sessions
 //! ([`MAX_SESSIONS`](crate::standing::MAX_SESSIONS)) and of shapes ([`ProvenShapes::add`]); a test of the store compares
 //! the first and the last with these functions.
 //!

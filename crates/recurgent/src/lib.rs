@@ -92,3 +92,8 @@ pub mod json {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The program of the page about keeping programs compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/keeping.md")]
+struct Keeping;

@@ -1,4 +1,4 @@
-//! What people do with stored programs: list, test, reject, teach, edit, forget.
+//! What people do with stored programs: list, test, reject, teach, edit, roll back, pin, forget.
 //!
 //! What a person says outranks everything that was recorded: an example replaces a recorded call with the same
 //! inputs, and a rejected version takes its recorded calls with it.
@@ -13,13 +13,16 @@ use lifecycle::artifact::{Artifact, ArtifactKey, Generation};
 use lifecycle::call::StoreFault;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::example::{Example, ExampleFault, ExpectedResult, MAX_EXAMPLES};
+use lifecycle::person_policy::{
+    self, EditEffect, EditTest, RejectionEffect, RejectionFacts, depends_on_running,
+};
 use lifecycle::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use lifecycle::request::{Method, NameFault, Role};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::runtime::Runtime;
-use crate::store::catalog::{KnownArtifact, TaughtMethod};
+use crate::store::catalog::{KnownArtifact, StandingChange, TaughtMethod};
 use crate::trial::trial_request;
 
 pub use testing::{TestSource, TestedCall};
@@ -229,22 +232,28 @@ impl StoredPrograms<'_> {
             !artifact.track_record.rejected && version.is_none_or(|it| artifact.checksum == *it)
         });
         let known = store.rejections(&key.role, &key.method)?;
-        let is_known = |version: &&Checksum| known.iter().any(|it| it.checksum == **version);
-        let (rejected, origin) = match (store.reject(key, version, because)?, pinned, version) {
-            (Some(rejected), _, _) => (rejected.rejected, ProgramOrigin::Store),
-            (None, Some(artifact), _) => {
-                store.reject_text(key, &artifact.checksum, because)?;
-                (artifact.checksum, ProgramOrigin::ToolsDirectory)
+        let stored = store.reject(key, version, because)?.map(|rejected| rejected.rejected);
+        let effect = person_policy::rejection(RejectionFacts {
+            stored: stored.as_ref(),
+            in_directory: pinned.as_ref().map(|artifact| &artifact.checksum),
+            named: version,
+            is_known: version.is_some_and(|version| known.iter().any(|it| it.checksum == *version)),
+            is_kept: self.keys(&key.role, &key.method)?.contains(key),
+        });
+        let (rejected, origin) = match effect {
+            RejectionEffect::Stored(checksum) => (checksum, ProgramOrigin::Store),
+            RejectionEffect::BarsFile(checksum) => {
+                store.reject_text(key, &checksum, because)?;
+                (checksum, ProgramOrigin::ToolsDirectory)
             }
-            // The version that gave the answer is not kept any more.
-            (None, None, Some(version)) if !is_known(&version) => {
-                store.reject_text(key, version, because)?;
-                (version.clone(), ProgramOrigin::Store)
+            RejectionEffect::BarsText(checksum) => {
+                store.reject_text(key, &checksum, because)?;
+                (checksum, ProgramOrigin::Store)
             }
-            (None, None, _) if self.keys(&key.role, &key.method)?.contains(key) => {
+            RejectionEffect::AlreadyRejected => {
                 return Err(ProgramFault::AlreadyRejected(title(key)));
             }
-            (None, None, _) => return Err(not_stored(key)),
+            RejectionEffect::NotStored => return Err(not_stored(key)),
         };
         Ok(RejectionReport {
             was_running: before.as_ref() == Some(&rejected),
@@ -323,6 +332,27 @@ impl StoredPrograms<'_> {
         Ok(())
     }
 
+    /// Lets an earlier version run again: the last one that ran before the running one, or the one named, if it ever
+    /// worked. Gives its checksum; `None`: there is no such version.
+    pub fn roll_back(
+        &self,
+        key: &ArtifactKey,
+        to: Option<&Checksum>,
+    ) -> Result<Option<Checksum>, ProgramFault> {
+        Ok(self.runtime.store().rollback(key, to)?)
+    }
+
+    /// Keeps the running version from being replaced, or allows it again.
+    pub fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<(), ProgramFault> {
+        let is_stored = self.runtime.store().pin(key, pinned)?;
+        if is_stored { Ok(()) } else { Err(not_stored(key)) }
+    }
+
+    /// The last changes of standing, newest first, each with its reasons.
+    pub fn decisions(&self, key: &ArtifactKey) -> Result<Vec<StandingChange>, ProgramFault> {
+        Ok(self.runtime.store().decisions(key)?)
+    }
+
     /// The text of the version that runs.
     pub fn code(&self, key: &ArtifactKey) -> Result<String, ProgramFault> {
         let (artifact, _) = self.running(key)?.ok_or_else(|| not_stored(key))?;
@@ -359,23 +389,23 @@ impl StoredPrograms<'_> {
         let parent = running.as_ref().map(|(running, _)| running.checksum.clone());
         let mut generation = Generation::by_person(key, &vetted, parent);
         let mut tested = self.tested(key, &generation.artifact, generation.pure, None)?;
-        let is_recorded = |call: &TestedCall| call.source == TestSource::Recorded;
-        let breaks_recorded =
-            tested.iter().any(|call| is_recorded(call) && call.passed == Some(false));
-        if let (true, Some((running, pure))) = (breaks_recorded, &running)
+        if let (true, Some((running, pure))) = (depends_on_running(&tests(&tested)), &running)
             && self.misses_example(key, running, *pure)?
         {
             self.forget_recorded(key)?;
-            tested.retain(|call| !is_recorded(call));
+            tested.retain(|call| call.source != TestSource::Recorded);
         }
         let checksum = generation.artifact.checksum.clone();
-        let failed: Vec<&TestedCall> =
-            tested.iter().filter(|call| call.passed == Some(false)).collect();
-        if !force && !failed.is_empty() {
-            return Ok(EditReport { version: None, checksum, tested, withdrawn: Vec::new() });
+        match person_policy::edit(&tests(&tested), force) {
+            EditEffect::Runs { outranks_recorded } => {
+                generation.outranks_recorded = outranks_recorded;
+            }
+            EditEffect::Refused => {
+                return Ok(EditReport { version: None, checksum, tested, withdrawn: Vec::new() });
+            }
         }
-        generation.outranks_recorded = failed.iter().any(|c| c.source == TestSource::Recorded);
-        let missed: Vec<Example> = failed.iter().filter_map(|call| call.as_example()).collect();
+        let failed = tested.iter().filter(|call| call.passed == Some(false));
+        let missed: Vec<Example> = failed.filter_map(TestedCall::as_example).collect();
         let store = self.runtime.store();
         let receipt = store.replace(&generation)?;
         // Examples of a contract or of a file stay where they are.
@@ -448,6 +478,15 @@ impl StoredPrograms<'_> {
         let inputs = Inputs { args, kwargs, context: Map::new() };
         Ok(Some(Example { inputs, expected: ExpectedResult::NotValue(wrong) }))
     }
+}
+
+/// The tested calls, as the policy reads them.
+fn tests(tested: &[TestedCall]) -> Vec<EditTest> {
+    let test = |call: &TestedCall| EditTest {
+        is_recorded: call.source == TestSource::Recorded,
+        passed: call.passed,
+    };
+    tested.iter().map(test).collect()
 }
 
 fn not_stored(key: &ArtifactKey) -> ProgramFault {

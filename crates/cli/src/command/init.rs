@@ -123,7 +123,8 @@ impl InitOptions {
 
 /// A key file must be found from every directory. No shell has replaced the `~` of an answer.
 fn absolute(path: &Path) -> Result<String, CommandFault> {
-    let in_home = path.strip_prefix("~").ok().zip(Config::home_dir()).map(|(rest, home)| home.join(rest));
+    let in_home =
+        path.strip_prefix("~").ok().zip(Config::home_dir()).map(|(rest, home)| home.join(rest));
     let found = fs::canonicalize(in_home.as_deref().unwrap_or(path)).map_err(|error| {
         CommandFault::usage(format!("cannot use {}: {error}; check the path", path.display()))
     })?;

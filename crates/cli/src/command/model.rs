@@ -107,7 +107,7 @@ impl ModelCommand {
         match &self.verb {
             Verb::List => self.list(&config),
             Verb::Install { name, from, yes } => {
-                let asked = install::Asked {
+                let asked = install::InstallFlags {
                     name: name.as_deref(),
                     from: from.as_deref(),
                     is_agreed: *yes,

@@ -207,7 +207,7 @@ impl RequestQueue {
             model: state.model.clone(),
             requests: state.requests,
             answered: state.answered,
-            memory_bytes: memory_bytes(),
+            memory_bytes: embedded::bench::resident_memory().unwrap_or_default(),
             running_seconds: self.began.elapsed().as_secs(),
             idle_limit_seconds: self.idle_limit.unwrap_or_default().as_secs(),
         }
@@ -223,14 +223,6 @@ impl Drop for ConnectionGuard {
         let mut state = self.0.state();
         state.connections = state.connections.saturating_sub(1);
     }
-}
-
-/// The memory of this process; 0 if unknown.
-fn memory_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or_default() << 10
 }
 
 /// The thread that has the model.

@@ -312,7 +312,9 @@ fn an_output_that_cannot_be_written_is_said() {
     for line in [&["call", "echo", "text"][..], &["config", "--json"], &["--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = cli.command(line).stdout(full).output().unwrap();
-        CommandResult::of(line, &output).exits(3).stderr_contains("cannot write to standard output");
+        CommandResult::of(line, &output)
+            .exits(3)
+            .stderr_contains("cannot write to standard output");
     }
 }
 

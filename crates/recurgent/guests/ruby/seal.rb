@@ -1,7 +1,7 @@
 module Recurgent
   # What the host has a worker do to itself: a list of system calls (specs/worker-protocol.md).
   class Seal
-    OPEN = RUBY_PLATFORM.start_with?("x86_64") ? 257 : 56
+    OPENAT = 257 # on x86-64
 
     def initialize(steps)
       @kept = []
@@ -12,7 +12,7 @@ module Recurgent
       known = { "ruleset" => ruleset&.fileno }
       @steps.each do |number, arguments|
         result = syscall(number, *arguments.map { |it| it.is_a?(Hash) ? known[it["the"]] : it })
-        known["opened"] = result if number == OPEN
+        known["opened"] = result if number == OPENAT
       end
     end
 

@@ -80,7 +80,7 @@ module Recurgent
         Dir.chdir(scratch)
       end
       @seal.apply(ruleset)
-      syscall(PRCTL.fetch(RUBY_PLATFORM[/\A\w+/]), PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
+      syscall(PRCTL, PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
       Process.exit!(1) if Process.ppid != @pid # the zygote died before the signal was armed
       trap("INT", "SYSTEM_DEFAULT")
       # Sent by the worker itself: the host gets its process number from the kernel.

@@ -225,7 +225,9 @@ impl Config {
             return Err(problem.clone());
         }
         if written.description.is_some() {
-            return Err("`description` has no effect; a server describes its tools itself".to_owned());
+            return Err(
+                "`description` has no effect; a server describes its tools itself".to_owned()
+            );
         }
         Self::server(written, Path::new(""))
     }
@@ -336,11 +338,13 @@ impl Config {
                 }
                 let written: Result<WrittenServer, String> =
                     serde_json::from_value(entry).map_err(|error| error.to_string());
-                let without_effect = written.as_ref().map(WrittenServer::without_effect).unwrap_or_default();
+                let without_effect =
+                    written.as_ref().map(WrittenServer::without_effect).unwrap_or_default();
                 match written.and_then(|written| Self::server(written, file)) {
                     Ok(Some(server)) if is_tool_name(&tool) => {
                         servers.insert(tool, server);
-                        let of_file = |text: String| format!("{name} of {}: {text}", file.display());
+                        let of_file =
+                            |text: String| format!("{name} of {}: {text}", file.display());
                         notes.extend(without_effect.into_iter().map(of_file));
                     }
                     Ok(Some(_)) => {

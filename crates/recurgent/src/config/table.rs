@@ -12,10 +12,10 @@ use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, HostName, LogTarget, MANY, ToText, VariableName, Written, checked, count,
-    directory, flag, gems, hosts, indexes, installer_proxy, language, log_target, manifest_mode,
-    model, model_mirror, model_sees, name, network, optional_address, optional_count,
-    optional_model, optional_number, optional_path, optional_seconds, paths, ports,
+    DEEPEST, Expected, HostName, LogTarget, MANY, MAX_AGE_DAYS, ToText, VariableName, Written,
+    checked, count, directory, flag, gems, hosts, indexes, installer_proxy, language, log_target,
+    manifest_mode, model, model_mirror, model_sees, name, network, optional_address,
+    optional_count, optional_model, optional_number, optional_path, optional_seconds, paths, ports,
     provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
     tier, tool_grant, variables,
 };

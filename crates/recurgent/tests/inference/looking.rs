@@ -75,7 +75,11 @@ fn looks_have_a_budget_of_their_own() {
     });
     check(|fixture| {
         fixture.queue_program("desk.read", "look(args[0], 'what')", "look(args[0], 'what')");
-        fixture.queue_program("desk.read", "raise ValueError('oops')", "raise ArgumentError, 'oops'");
+        fixture.queue_program(
+            "desk.read",
+            "raise ValueError('oops')",
+            "raise ArgumentError, 'oops'",
+        );
         fixture.queue_program("desk.read", "look(args[0], 'again')", "look(args[0], 'again')");
         fixture.queue_program("desk.read", "def read(x):\n    return x", "def read(x)\n  x\nend");
         assert_eq!(
@@ -104,7 +108,11 @@ fn a_program_that_may_look_is_not_kept() {
 #[test]
 fn large_values_are_shown_within_a_bound() {
     check(|fixture| {
-        fixture.queue_program("desk.size", "look(args[0], 'its shape')", "look(args[0], 'its shape')");
+        fixture.queue_program(
+            "desk.size",
+            "look(args[0], 'its shape')",
+            "look(args[0], 'its shape')",
+        );
         fixture.queue_program(
             "desk.size",
             "def size(x):\n    return len(x)",

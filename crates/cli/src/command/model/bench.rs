@@ -74,7 +74,8 @@ fn measure(path: &Path, options: &EngineOptions, tokens: u32) -> Result<BenchRep
     let mut engine = Engine::open(path, options)?;
     let warm = ask(&mut engine, "Write a function that reverses a text.", tokens)?;
     let file_bytes = std::fs::metadata(path).map(|found| found.len()).unwrap_or_default();
-    Ok(BenchReport { load, cold, warm, peak_bytes: peak_bytes(), file_bytes })
+    let peak_bytes = embedded::bench::peak_memory().unwrap_or_default();
+    Ok(BenchReport { load, cold, warm, peak_bytes, file_bytes })
 }
 
 fn ask(engine: &mut Engine, user: &str, tokens: u32) -> Result<Measured, EngineFault> {
@@ -114,14 +115,6 @@ fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
-/// The most memory that this process had; 0 if unknown.
-fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or_default() << 10
 }
 
 /// Per second.

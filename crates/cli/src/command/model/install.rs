@@ -35,7 +35,11 @@ pub(super) struct InstallFlags<'a> {
     pub(super) is_agreed: bool,
 }
 
-pub(super) fn run(config: &Config, asked: &InstallFlags<'_>, as_json: bool) -> Result<Exit, CommandFault> {
+pub(super) fn run(
+    config: &Config,
+    asked: &InstallFlags<'_>,
+    as_json: bool,
+) -> Result<Exit, CommandFault> {
     if !has_engine(config) {
         return Err(no_engine());
     }

@@ -60,7 +60,8 @@ impl Reader<'_> {
                     return Operand::Unknown;
                 };
                 let found = self.summary(wanted);
-                let otherwise = others.iter().map(|value| self.with_fallback(wanted, &found, value));
+                let otherwise =
+                    others.iter().map(|value| self.with_fallback(wanted, &found, value));
                 let otherwise: Vec<_> = otherwise.collect();
                 Operand::one_of(std::iter::once(found).chain(otherwise).collect())
             }
@@ -142,7 +143,8 @@ impl Reader<'_> {
             }
             (_, "get" | "value_or" | "pop") => {
                 let value = node.arguments.args.get(usize::from(name != "value_or"));
-                let value = value.map(|value| self.with_fallback(&function.value, &receiver, value));
+                let value =
+                    value.map(|value| self.with_fallback(&function.value, &receiver, value));
                 Operand::one_of(std::iter::once(Operand::Unknown).chain(value).collect())
             }
             _ => Operand::Unknown,

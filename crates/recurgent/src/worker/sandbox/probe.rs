@@ -129,7 +129,7 @@ fn explain(layer: Layer, error: &io::Error) -> String {
     let remedy = match layer {
         Layer::Limits => "raise the limits this process runs under",
         Layer::Identity => "run as an ordinary user, or as root with CAP_SETUID",
-        Layer::Seccomp => "use a kernel with seccomp filters, on x86-64 or arm64",
+        Layer::Seccomp => "use a kernel with seccomp filters",
         Layer::Landlock => "use Linux 5.13 or later with Landlock enabled (lsm=...,landlock)",
         Layer::Namespaces => {
             "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \

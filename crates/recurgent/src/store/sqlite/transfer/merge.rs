@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::import_policy::{self, ImportSide, ImportedVersions, ProgramImport, ToolImport};
+use lifecycle::import_policy::{
+    self, ImportSide, ImportedVersions, ProgramImport, ToolImport, UnstatedVersion,
+};
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
@@ -20,14 +22,15 @@ use super::{session, tools};
 
 /// The values of columns that an imported program does not have.
 fn defaults() -> [(&'static str, Cell); 6] {
+    let UnstatedVersion { standing, trigger, pure } = import_policy::UNSTATED;
     let text = |text: &str| Cell::Text(text.to_owned());
     [
-        ("standing", text("probation")),
+        ("standing", text(standing.name())),
         ("recent", text("")),
         ("sessions", text("")),
-        ("trigger_reason", text("fresh")),
+        ("trigger_reason", text(trigger.name())),
         ("state_keys", text(r#"{"reads":[],"writes":[]}"#)),
-        ("pure", Cell::Integer(0)),
+        ("pure", Cell::Integer(i64::from(pure))),
     ]
 }
 
