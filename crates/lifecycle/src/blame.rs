@@ -9,16 +9,15 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use crate::dialect::library::{FILES, NETWORK};
+use crate::dialect::library::{CHECKS_FILE, CONVERTS, FILES, NETWORK};
 use crate::dialect::{Inspection, Position};
 use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
 use crate::outside_tool::TOOL_ERROR;
 use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, CONVERSIONS, CUT_OFF, DENIED_ERRNO, EXISTENCE, FILE, FILE_ERRNO, FORMAT, GROUP,
-    INVALID_CALLS, MISTAKE, REFUSED, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO,
-    TIMEOUT, VALUE,
+    ARGUMENT, CUT_OFF, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE,
+    REFUSED, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
 pub(crate) use contact::failed_contact;
 use contact::is_passing;
@@ -242,7 +241,7 @@ pub(crate) fn unseen_file(
     if !inspection.calls_any(FILES) {
         return None;
     }
-    let asks = asks_for_files(inspection);
+    let asks = inspection.calls_any(CHECKS_FILE);
     // A relative path that is only opened may be one of the program's own files.
     let is_unseen = |path: &String| {
         let own = SANDBOX_DIRECTORIES.iter().any(|directory| is_granted(path, directory));
@@ -250,11 +249,6 @@ pub(crate) fn unseen_file(
         may_be_missing && access.workspace_of(path).is_none() && access.granted_path(path).is_none()
     };
     used_texts(request, inspection).filter_map(path_of).find(is_unseen)
-}
-
-/// Whether a program asks whether files exist.
-fn asks_for_files(inspection: &Inspection) -> bool {
-    inspection.calls.iter().any(|call| EXISTENCE.contains(&call.name.as_str()))
 }
 
 /// The host of the service that a program waits for, if the call or the program names one, and whether the program
@@ -395,7 +389,7 @@ impl Incident<'_> {
     fn misses_file(&self, link: &ExceptionLink) -> bool {
         let Self { request, inspection, access, .. } = self;
         self.gives_up(link)
-            && asks_for_files(inspection)
+            && inspection.calls_any(CHECKS_FILE)
             && unseen_file(request, inspection, access).is_some()
     }
 
@@ -413,8 +407,8 @@ impl Incident<'_> {
     /// Whether the exception says that a value will not do: by its class, or because a conversion raised it.
     fn rejects_value(&self, link: &ExceptionLink) -> bool {
         let converts = |line: u32| {
-            let mut calls = self.inspection.calls.iter().filter(|call| call.position.line == line);
-            calls.any(|call| call.path().is_some_and(|path| CONVERSIONS.contains(&path.as_str())))
+            let mut calls = self.inspection.calls_with(CONVERTS);
+            calls.any(|(call, _)| call.position.line == line)
         };
         let is_conversion =
             || link.is_a(&["TypeError"]) && self.location.is_some_and(|at| converts(at.line));

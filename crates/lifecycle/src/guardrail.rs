@@ -92,7 +92,7 @@ pub struct Guardrail {
     pub failure: Option<FailureKind>,
     /// How it is decided.
     pub check: RuleCheck,
-    /// The permission of a deployment that switches it off; `None`: it cannot be switched off.
+    /// The permission that switches it off; `None`: it cannot be switched off.
     pub permitted_by: Option<fn(&GuardrailPolicy) -> bool>,
     /// Whether a program that keeps the violation after being advised is not kept for later calls.
     pub forbids_reuse: bool,
@@ -281,7 +281,8 @@ pub struct SiblingState {
 pub struct GuardrailPolicy {
     /// Rules whose violations end the call at once.
     pub terminal: Vec<Rule>,
-    /// Whether programs may start and signal processes.
+    /// Whether programs may start and signal processes. No setting allows it: tests of workers do, which must survive such
+    /// programs.
     pub allow_processes: bool,
 }
 

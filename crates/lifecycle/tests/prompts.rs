@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use lifecycle::attempt::{Reason, Rejection};
 use lifecycle::call::{Generate, Memory, Policy, Step, begin};
-use lifecycle::context::{Context, ContextChanges};
+use lifecycle::context::Context;
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
-use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::draft::{Draft, Usage};
 use lifecycle::example::PersonRejection;
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::outcome::{Failure, FailureKind};
@@ -414,6 +414,29 @@ fn known(name: &str, purpose: &str) -> KnownTool {
 
 fn sibling(method: &str, key: &str) -> SiblingState {
     SiblingState { method: method.to_owned(), reads: Vec::new(), writes: vec![key.to_owned()] }
+}
+
+/// Lines of a user prompt that are not sections, by how they begin.
+const FIXED: [&str; 5] = [
+    "A program for this call failed, as the feedback says.",
+    "Your last program was rejected.",
+    "Write exactly this function: `def ",
+    "It is called as `",
+    "Write the program that answers this call",
+];
+
+/// The sections of a user prompt: every other line is one.
+fn sections(user: &str) -> Map<String, Value> {
+    let mut found = Map::new();
+    for line in user.split('\n').filter(|line| !line.is_empty()) {
+        if FIXED.iter().any(|fixed| line.starts_with(fixed)) {
+            continue;
+        }
+        let (name, text) = line.split_once(": ").unwrap_or_else(|| panic!("no section: {line:?}"));
+        let value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {line:?}"));
+        assert!(found.insert(name.to_owned(), value).is_none(), "{name} twice");
+    }
+    found
 }
 
 /// Secrets in contracts, rejections and error messages are redacted.

@@ -27,7 +27,8 @@ const CASES: u64 = 60;
 ///
 /// Only evidence may be added to the store, and only this: a history record and a pattern event per call (with its
 /// owner's count and time), counts of failures and of spent lanes, and, for calls of children that succeeded inside the attempt, what
-/// those calls are entitled to themselves: owner, history, program, and their counts in a tool that exists.
+/// those calls are entitled to themselves: owner, history, program, and their counts in a tool that exists. Answers of a model to
+/// questions of a rejected program are kept too: see `inference`.
 #[test]
 fn whatever_a_rejected_program_did_is_gone() {
     for language in Language::ALL {

@@ -1,4 +1,4 @@
-//! `recurgent complete`: what a word of a command line may become. The scripts of shells ask it.
+//! `recurgent complete`: completions of the last word of a command line. The scripts of shells ask for them.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const FISH: &str = "\
 complete -c recurgent -a '(recurgent complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 ";
 
-/// Print what the last word of a command line may become, one to a line
+/// Print completions of the last word of a command line, one to a line
 #[derive(Debug, Args)]
 pub(crate) struct CompleteOptions {
     /// The words after `recurgent`, the one to complete last

@@ -40,7 +40,7 @@ enum Verb {
         /// The directory, which must be empty or new
         directory: PathBuf,
     },
-    /// Take in what an export, or the reference runtime, wrote; what is newer here stays
+    /// Take in what an export, or the reference runtime (an earlier one), wrote; what is newer here stays
     Import {
         /// The directory
         directory: PathBuf,

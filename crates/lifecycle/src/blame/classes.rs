@@ -110,24 +110,6 @@ pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS", "SQLITE_
 /// The same where the guest gives no number.
 pub(super) const REFUSED: &[&str] = &["SQLite3::ReadOnlyException"];
 
-/// Functions and methods that say whether a file is there. They raise nothing about a file that is not granted.
-pub(super) const EXISTENCE: &[&str] = &[
-    // Python
-    "access",
-    "exists",
-    "glob",
-    "is_dir",
-    "is_file",
-    "isdir",
-    "isfile",
-    "lexists",
-    // Ruby
-    "directory?",
-    "exist?",
-    "file?",
-    "readable?",
-];
-
 /// Directories of which a sandbox shows its own.
 pub(super) const SANDBOX_DIRECTORIES: &[&str] =
     &["/bin", "/dev", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
@@ -213,31 +195,6 @@ pub(super) const VALUE: &[&str] = &[
     "RangeError",
     "ZeroDivisionError",
     "EncodingError",
-];
-
-/// Functions that make one type of another, and raise a `TypeError` if they cannot.
-pub(super) const CONVERSIONS: &[&str] = &[
-    // Python
-    "int",
-    "float",
-    "complex",
-    "decimal.Decimal",
-    "fractions.Fraction",
-    "datetime.date.fromisoformat",
-    "datetime.datetime.fromisoformat",
-    "datetime.datetime.strptime",
-    // Ruby
-    "Integer",
-    "Float",
-    "Rational",
-    "Complex",
-    "BigDecimal",
-    "Date.parse",
-    "Date.iso8601",
-    "Date.strptime",
-    "Time.parse",
-    "Time.iso8601",
-    "DateTime.parse",
 ];
 
 /// The class of groups of exceptions.

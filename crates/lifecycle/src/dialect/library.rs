@@ -21,7 +21,7 @@ pub(crate) use ruby::CLASSES as RUBY_CLASSES;
 
 /// What is known of a name: a set of facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Facts(u32);
+pub struct Facts(u64);
 
 impl Facts {
     /// These facts and those.
@@ -121,6 +121,10 @@ facts! {
     TAKES_VERB = 30,
     /// A method name that sends or takes the verb: if it is taken as a value, what it is given is not known.
     SENDS_UNCALLED = 31,
+    /// A method name that says whether a file is there. It raises nothing about a file that is not granted.
+    CHECKS_FILE = 32,
+    /// Makes one type of another, and raises a `TypeError` if it cannot.
+    CONVERTS = 33,
 }
 
 /// What makes the value of a program differ from run to run, its arguments and memory being the same.
@@ -425,6 +429,28 @@ mod tests {
             }
         }
         assert!(RUBY_CLASSES.is_sorted());
+    }
+
+    #[test]
+    fn calls_that_check_files_or_convert_are_known() {
+        for (language, source, fact) in [
+            (Python, "import os\nos.path.exists(args[0])", CHECKS_FILE),
+            (Python, "from os.path import isfile\nisfile(args[0])", CHECKS_FILE),
+            (Python, "from pathlib import Path\nPath(args[0]).is_dir()", CHECKS_FILE),
+            (Python, "from glob import glob\nglob(args[0])", CHECKS_FILE),
+            (Ruby, "File.exist?(args[0])", CHECKS_FILE),
+            (Ruby, "Dir.glob(args[0])", CHECKS_FILE),
+            (Python, "int(args[0])", CONVERTS),
+            (Python, "from decimal import Decimal\nDecimal(args[0])", CONVERTS),
+            (Python, "from datetime import date\ndate.fromisoformat(args[0])", CONVERTS),
+            (Ruby, "Integer(args[0])", CONVERTS),
+            (Ruby, "require 'date'\nDate.parse(args[0])", CONVERTS),
+        ] {
+            let inspection = crate::dialect::inspect(language, source).unwrap();
+            assert!(inspection.calls_any(fact), "{source}");
+            let other = if fact == CONVERTS { CHECKS_FILE } else { CONVERTS };
+            assert!(!inspection.calls_any(other), "{source}");
+        }
     }
 
     #[test]

@@ -9,32 +9,9 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::DraftFault;
 use lifecycle::prompt::{PromptContext, PromptForm, build};
 use lifecycle::redact::NamedSecrets;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
-use super::{LANGUAGES, generate, known, repeated, request, sibling};
-
-/// Lines of a user prompt that are not sections, by how they begin.
-const FIXED: [&str; 5] = [
-    "A program for this call failed, as the feedback says.",
-    "Your last program was rejected.",
-    "Write exactly this function: `def ",
-    "It is called as `",
-    "Write the program that answers this call",
-];
-
-/// The sections of a user prompt: every other line is one.
-fn sections(user: &str) -> Map<String, Value> {
-    let mut found = Map::new();
-    for line in user.split('\n').filter(|line| !line.is_empty()) {
-        if FIXED.iter().any(|fixed| line.starts_with(fixed)) {
-            continue;
-        }
-        let (name, text) = line.split_once(": ").unwrap_or_else(|| panic!("no section: {line:?}"));
-        let value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {line:?}"));
-        assert!(found.insert(name.to_owned(), value).is_none(), "{name} twice");
-    }
-    found
-}
+use super::{LANGUAGES, generate, known, repeated, request, sections, sibling};
 
 /// Texts that try to end their field and pose as another part of the prompt.
 const INJECTIONS: [&str; 16] = [

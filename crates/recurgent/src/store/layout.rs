@@ -35,7 +35,7 @@ const MAX_SLUG: usize = 48;
 /// Digits of a digest that distinguish names with equal slugs.
 const DIGEST_DIGITS: usize = 8;
 
-/// Files of the reference runtime that have no counterpart here.
+/// Files of the reference runtime, an earlier runtime whose stores can be imported, that have no counterpart here.
 const NOT_IMPORTED: [(&str, &str); 2] = [
     (
         "proposals.json",

@@ -92,6 +92,29 @@ fn an_attempt_that_fails_after_a_question_does_not_ask_it_again() {
     });
 }
 
+/// The answer is paid for: the next call uses it, and sees nothing else of the program that asked.
+#[test]
+fn answers_to_a_rejected_attempt_are_kept_and_nothing_else() {
+    check_with(&[("execution_repair_budget", "0")], false, |fixture| {
+        fixture.queue_program(
+            "editor.head",
+            "def head(text):\n    context['seen'] = text\n    return infer('Write a headline', text).no_such_method()",
+            "def head(text)\n  context[:seen] = text\n  infer('Write a headline', text).no_such_method\nend",
+        );
+        fixture.queue_answer(json!({"answer": "Rain"}));
+        fixture.failure("editor", "head", &[json!("Rain, rain.")]);
+        fixture.restart();
+        fixture.queue_program(
+            "editor.head",
+            "def head(text):\n    return [infer('Write a headline', text), context.get('seen')]",
+            "def head(text)\n  [infer('Write a headline', text), context[:seen]]\nend",
+        );
+        let value = fixture.value("editor", "head", &[json!("Rain, rain.")]);
+        assert_eq!(value, json!(["Rain", null]), "{}", fixture.language);
+        assert_eq!((fixture.questions().len(), fixture.written()), (1, 2));
+    });
+}
+
 #[test]
 fn schemas_shorthand_and_keywords_are_understood() {
     check(|fixture| {
