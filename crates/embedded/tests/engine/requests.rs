@@ -58,6 +58,10 @@ fn a_batch_gives_what_single_requests_give() {
 
 /// Matrices are cut into parts only with the engine's environment, which this test gives to a process that runs it again.
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test looks at the environment that it was started with"
+)]
 fn more_threads_give_the_same_answers() {
     let has = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|it| it == *value);
     if !embedded::PROCESS_ENVIRONMENT.iter().all(has) {
