@@ -458,7 +458,8 @@ mod tests {
         for (language, name, expected) in [
             (Python, "os.system", PROCESS.and(HOST)),
             (Python, "os.path.join", NOTHING),
-            (Python, "os.path.exists", FILES),
+            (Python, "os.path.getsize", FILES),
+            (Python, "os.path.exists", FILES.and(CHECKS_FILE)),
             (Python, "os.getpid", HOST),
             (Python, "json", JSON),
             (Python, "jsonschema.validate", NOTHING),
