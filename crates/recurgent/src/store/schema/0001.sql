@@ -97,7 +97,7 @@ CREATE INDEX contents_by_owner ON contents (owner_id);
 
 -- Facts about the store itself.
 --   context_floor: the version a new session starts from; above every version a removed session reached,
---   so that a process that still holds one cannot mistake its successor for it.
+--   so that who still holds one cannot mistake its successor for it.
 CREATE TABLE meta (
   key TEXT PRIMARY KEY NOT NULL,
   value INTEGER NOT NULL

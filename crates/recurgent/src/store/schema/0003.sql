@@ -1,4 +1,4 @@
--- How programs prove themselves: versions with a standing, the recorded calls they must reproduce, what was decided.
+-- How programs prove themselves: versions with a standing, the calls they are held to, what was decided.
 
 ALTER TABLE artifacts ADD COLUMN generations INTEGER NOT NULL DEFAULT 0; -- programs ever made; the newest version
 ALTER TABLE artifacts ADD COLUMN challenger INTEGER; -- the version that waits for its trial
@@ -42,7 +42,7 @@ FROM artifact_versions;
 DROP TABLE artifact_versions;
 ALTER TABLE versions RENAME TO artifact_versions;
 
--- Accepted calls that later versions of an artifact must reproduce.
+-- Accepted calls that later versions of an artifact are held to.
 CREATE TABLE corpus (
   artifact_id INTEGER NOT NULL REFERENCES artifacts (id) ON DELETE CASCADE,
   inputs_digest TEXT NOT NULL,
@@ -63,7 +63,7 @@ CREATE TABLE decisions (
 
 CREATE INDEX decisions_by_artifact ON decisions (artifact_id, id);
 
--- Calls that programs made of roles that are not tools yet: a tool's first ones are committed before the call that forges it.
+-- Calls programs made of roles that are no tools (yet): a tool's first ones are committed before the call that forges it.
 CREATE TABLE early_calls (
   role TEXT PRIMARY KEY NOT NULL,
   successes INTEGER NOT NULL,

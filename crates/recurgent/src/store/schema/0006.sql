@@ -1,3 +1,3 @@
--- Few values are kept in all: scanning them when an owner is removed costs less than one more page to write with
--- every call.
+-- Few values are kept, whoever they are of: to look through them when an owner goes costs less than one more page
+-- to write with every call.
 DROP INDEX contents_by_owner;
