@@ -38,7 +38,7 @@ Examples:
   recurgent demo                                        see it work, without a model or network
   recurgent call calculator add 3 4                     call any method on any role
   recurgent call calculator add 3 --session desk        memory that outlives the process
-  recurgent ask calculator \"what is 15% of 240?\"          ask in plain words
+  recurgent ask calculator \"what is 15% of 240?\"        ask in plain words
   recurgent call editor word_count @report.txt          a file as an argument
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
@@ -88,7 +88,7 @@ enum Verb {
     Trace(trace::TraceOptions),
     Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
-    /// Print a completion script for a shell; it completes roles, methods, sessions and tools too
+    /// Print a completion script for a shell; it knows your roles, methods and sessions too
     ///
     /// For bash, in ~/.bashrc: source <(recurgent completions bash)
     Completions {

@@ -35,7 +35,7 @@ Examples:
 /// How often a wait for a preparation checks for Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// List, show, prepare, refresh or remove environments: the packages installed for programs
+/// List, show, prepare, refresh or remove environments: sets of installed packages
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EnvOptions {

@@ -383,7 +383,9 @@ fn help_has_examples_and_exit_codes() {
         .lines()
         .skip_while(|line| *line != "Commands:")
         .skip(1)
-        .map_while(|line| line.split_whitespace().next())
+        .take_while(|line| !line.is_empty())
+        .filter(|line| !line.starts_with("   ")) // a description that goes on
+        .filter_map(|line| line.split_whitespace().next())
         .filter(|verb| !["help", "completions"].contains(verb))
         .collect();
     assert!(verbs.len() > 10, "{verbs:?}");
