@@ -13,7 +13,7 @@ use crate::blame::{
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::{
-    self, ArgumentMatch, AssignmentStatement, Call, Definition, Position, Signature, SyntaxFault,
+    self, ArgumentMatch, AssignmentStatement, CallExpression, Definition, Position, Signature, SyntaxFault,
     Target,
 };
 use crate::excerpt::shortened;
@@ -338,7 +338,7 @@ pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) ->
 pub(crate) fn unfit_signature(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
     let found = program.inspection();
     let function = found.called_function(request.language, request.method.as_str())?;
-    let is_called = |call: &Call| call.receiver.is_none() && call.name == function.name;
+    let is_called = |call: &CallExpression| call.receiver.is_none() && call.name == function.name;
     let is_other = found.function(request.language, request.method.as_str()).is_none();
     if found.reads_arguments || (is_other && found.calls.iter().any(is_called)) {
         return None;
