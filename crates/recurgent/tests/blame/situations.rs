@@ -135,11 +135,7 @@ fn every_situation_is_judged_as_it_should_be() {
     let found = std::sync::Mutex::new(String::new());
     check(|fixture| {
         for situation in &situations {
-            let fixture = &Fixture {
-                language: fixture.language,
-                model: std::sync::Arc::default(),
-                state: tempfile::tempdir().unwrap(),
-            };
+            let fixture = &Fixture::new(fixture.language);
             for line in wrong(situation, fixture) {
                 let name = text(situation, "name");
                 let line = format!("{} {name}:\n  {line}\n", fixture.language);

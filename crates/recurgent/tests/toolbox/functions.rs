@@ -9,7 +9,7 @@ use recurgent::grants::ToolGrant;
 use recurgent::observe::Observer;
 use recurgent::schemars::{self, JsonSchema};
 use recurgent::toolbox::HostFunction;
-use recurgent::{Agent, Runtime};
+use recurgent::{Agent, Language, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -381,11 +381,7 @@ fn a_cancelled_call_leaves_a_slow_function() {
 
 #[test]
 fn names_that_cannot_be_used_are_refused() {
-    let fixture = Fixture {
-        language: recurgent::Language::Python,
-        model: Arc::default(),
-        state: tempfile::tempdir().unwrap(),
-    };
+    let fixture = Fixture::new(Language::Python);
     let runtime = fixture.runtime(&[]);
     let toolbox = runtime.toolbox();
     let nothing = |_: Nothing| Ok::<_, String>(());
