@@ -13,8 +13,8 @@ use crate::blame::{
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::{
-    self, ArgumentMatch, AssignmentStatement, CallExpression, Definition, Position, Signature, SyntaxFault,
-    Target,
+    self, ArgumentMatch, AssignmentStatement, CallExpression, Definition, Position, Signature,
+    SyntaxFault, Target,
 };
 use crate::excerpt::shortened;
 use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};

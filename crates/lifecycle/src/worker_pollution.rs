@@ -9,8 +9,8 @@ use crate::dialect::library::{
     MUTATES, POLLUTES, REDEFINES, REDEFINES_CLASS, RUBY_CLASSES, SETS_ATTRIBUTE,
 };
 use crate::dialect::{
-    AssignmentStatement, CallExpression, Definition, DefinitionKind, Facts, Inspection, Language, Operand,
-    Target,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, Facts, Inspection, Language,
+    Operand, Target,
 };
 
 /// Whether the next program in the same worker would be affected by this one.

@@ -91,12 +91,7 @@ impl Call {
     }
 
     /// Tries again, if the retry policy allows it; otherwise the call ends.
-    fn retry_or_end(
-        self,
-        rejection: &Rejection,
-        origin: Origin,
-        feedback: Option<Value>,
-    ) -> Step {
+    fn retry_or_end(self, rejection: &Rejection, origin: Origin, feedback: Option<Value>) -> Step {
         // An earlier retry would be refused again; the caller may wait that long.
         let too_long = asked_wait(rejection).is_some_and(|wait| wait > self.policy.max_retry_delay);
         let next = match attempt::next(&self.attempts, rejection, &self.policy.budgets) {

@@ -291,7 +291,11 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
 }
 
 /// What is known of the function or method a call names.
-fn called(table: &[Row], call: &CallExpression, inspection: &Inspection) -> Option<(String, Facts)> {
+fn called(
+    table: &[Row],
+    call: &CallExpression,
+    inspection: &Inspection,
+) -> Option<(String, Facts)> {
     match call.receiver.as_ref().map(Operand::resolved) {
         // A function of the program is its own, whatever its name.
         None if inspection.defines(&call.name) => None,

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::operand::gives_success;
 use super::{
-    Argument, AssignmentStatement, CallExpression, ContextAccess, ContextUse, Inspection, Literal, Lookup,
-    Operand, PathUse, Position, Rescued, ReturnedValue, Target,
+    Argument, AssignmentStatement, CallExpression, ContextAccess, ContextUse, Inspection, Literal,
+    Lookup, Operand, PathUse, Position, Rescued, ReturnedValue, Target,
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.

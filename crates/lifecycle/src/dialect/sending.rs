@@ -11,7 +11,8 @@ use super::library::{
     SOCKET, TAKES_VERB, UNSEEN_CODE, WRITE_METHOD,
 };
 use super::{
-    AssignmentStatement, CallExpression, Definition, DefinitionKind, Inspection, Operand, Target, UseKind,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, Inspection, Operand, Target,
+    UseKind,
 };
 
 /// Names of sending calls that are reported.

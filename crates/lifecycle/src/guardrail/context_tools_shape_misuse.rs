@@ -4,7 +4,9 @@ use Language::{Python, Ruby};
 use serde_json::Value;
 
 use crate::artifact::RunVerdict;
-use crate::dialect::{AssignmentStatement, CallExpression, Language, Lookup, Operand, Position, Target};
+use crate::dialect::{
+    AssignmentStatement, CallExpression, Language, Lookup, Operand, Position, Target,
+};
 
 use super::{
     Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,

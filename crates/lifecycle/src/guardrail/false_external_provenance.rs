@@ -73,8 +73,9 @@ fn find(input: &ValueInput<'_>) -> Option<Finding> {
 
 /// Whether the program can have a source from its memory, a kept value or a tool.
 fn receives_values(inspection: &Inspection) -> bool {
-    let receives =
-        |call: &CallExpression| call.makes_agent() || (call.receiver.is_none() && call.name == "content");
+    let receives = |call: &CallExpression| {
+        call.makes_agent() || (call.receiver.is_none() && call.name == "content")
+    };
     !inspection.context.is_empty() || inspection.calls.iter().any(receives)
 }
 

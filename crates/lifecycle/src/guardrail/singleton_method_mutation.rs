@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::artifact::RunVerdict;
 use crate::dialect::library::{MUTATES, REDEFINES};
 use crate::dialect::{
-    AssignmentStatement, CallExpression, Definition, DefinitionKind, DefinitionOwner, Language, Operand,
-    Position, Target,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, DefinitionOwner, Language,
+    Operand, Position, Target,
 };
 use crate::excerpt::shortened;
 
