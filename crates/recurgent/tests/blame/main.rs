@@ -25,9 +25,9 @@ use lifecycle::request::{Method, Role};
 use recurgent::{Agent, Arguments, Outcome};
 use serde_json::{Value, json};
 
-use fixture::{Fixture, check, code};
+use fixture::{GuestFixture, check, code};
 
-impl Fixture {
+impl GuestFixture {
     /// An agent whose programs may use this network.
     fn agent(&self, role: &str, network: &str) -> Agent {
         let runtime = self.runtime(&[("network", network)]);

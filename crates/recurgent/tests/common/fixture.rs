@@ -8,20 +8,20 @@ use recurgent::{Language, Outcome, Runtime};
 use serde_json::{Value, json};
 
 /// A guest, a model, and the state of the runtimes that use them.
-pub(crate) struct Fixture {
+pub(crate) struct GuestFixture {
     pub(crate) language: Language,
     pub(crate) model: Arc<Scripted>,
     pub(crate) state: tempfile::TempDir,
 }
 
 /// Checks a behaviour on each guest.
-pub(crate) fn check(behaviour: impl Fn(&Fixture)) {
+pub(crate) fn check(behaviour: impl Fn(&GuestFixture)) {
     for language in Language::ALL {
-        behaviour(&Fixture::new(language));
+        behaviour(&GuestFixture::new(language));
     }
 }
 
-impl Fixture {
+impl GuestFixture {
     pub(crate) fn new(language: Language) -> Self {
         let (model, state) = (Arc::new(Scripted::new()), tempfile::tempdir().unwrap());
         Self { language, model, state }

@@ -9,9 +9,9 @@ mod recordings;
 
 use recurgent::{AgentBuilder, Outcome, Runtime};
 
-use fixture::{Fixture, check, code};
+use fixture::{GuestFixture, check, code};
 
-impl Fixture {
+impl GuestFixture {
     fn agent(&self, runtime: &Runtime, role: &str) -> AgentBuilder {
         runtime.agent(role).guest(self.language)
     }
