@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use growth::{ProgramGrowth, growth};
+pub(crate) use head::is_reserved;
 pub use head::{function_name, head, parameter_name};
 pub use library::{Facts, LibraryUse, UseKind};
 pub use normal_form::is_same_program;
@@ -156,7 +157,7 @@ pub struct SyntaxFault {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inspection {
     /// Every call, in source order; `send(:name, …)` is a call of `name`.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallExpression>,
     /// Every import or require of a literal name.
     pub imports: Vec<Import>,
     /// Every module, class or imported function mentioned, by its full name.
@@ -252,7 +253,7 @@ impl Inspection {
                     || (matches!(value, Operand::Function) && !is_lambda())
                     || (matches!(value, Operand::Unknown) && is_instance_callable()))
         });
-        let defines = |call: &Call| {
+        let defines = |call: &CallExpression| {
             matches!(call.name.as_str(), "define_method" | "define_singleton_method")
                 && call.receiver.is_none()
                 && call.argument(0).and_then(Operand::text) == Some(method)
@@ -267,7 +268,7 @@ impl Inspection {
 
     /// Whether it looks at its data: it calls `look` and does not define it.
     pub fn looks(&self) -> bool {
-        let is_it = |call: &Call| call.receiver.is_none() && call.name == "look";
+        let is_it = |call: &CallExpression| call.receiver.is_none() && call.name == "look";
         self.calls.iter().any(is_it) && !self.definitions.iter().any(|it| it.name == "look")
     }
 
@@ -286,9 +287,9 @@ impl Inspection {
     }
 }
 
-/// One call.
+/// A call in the text of a program.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct CallExpression {
     /// What it is called on; none for a bare call and for `self`.
     pub receiver: Option<Operand>,
     /// The method or function; the full name of an imported one (`os.system`).
@@ -301,7 +302,7 @@ pub struct Call {
     pub position: Position,
 }
 
-impl Call {
+impl CallExpression {
     /// The `index`-th positional argument, seen through variables.
     pub fn argument(&self, index: usize) -> Option<&Operand> {
         self.arguments.iter().filter(|a| a.name.is_none()).nth(index).map(|a| a.value.resolved())

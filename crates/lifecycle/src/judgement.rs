@@ -13,8 +13,8 @@ use crate::blame::{
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::{
-    self, ArgumentMatch, AssignmentStatement, Call, Definition, Position, Signature, SyntaxFault,
-    Target,
+    self, ArgumentMatch, AssignmentStatement, CallExpression, Definition, Position, Signature,
+    SyntaxFault, Target,
 };
 use crate::excerpt::shortened;
 use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};
@@ -122,7 +122,7 @@ fn judge_reported(
     }
 }
 
-/// What a service that a program could not use means for an error of its own that the program reports.
+/// How a failed service bears on an error that the program itself reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailedService {
     /// It excuses the program.
@@ -188,40 +188,9 @@ fn raised(
             (Reason::Raised, Failure::new(FailureKind::Execution, format!("{text}{advice}")))
         }
         Attribution::Caller => (Reason::CallerRaised, rejected_arguments(inputs, &text)),
+        Attribution::World { outside: Outside::Agent, .. } => raised_by_call(inputs, facts, &text),
         Attribution::World { outside, granted, chosen } => {
-            let reason = match outside {
-                Outside::Agent => Reason::CallFailed,
-                Outside::Answer { .. } if inputs.suggests_change => Reason::AnswerChanged,
-                Outside::Answer { .. } => Reason::AnswerUnread,
-                // No other program may change the workspace either.
-                Outside::File { in_workspace: true, .. } if !granted => Reason::OutsideFailed,
-                Outside::File { shut_out_of: Some(_), .. } => Reason::OutsideFailed,
-                Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
-                Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
-            };
-            let failed = inputs.failed_inference.filter(|it| {
-                outside == Outside::Agent
-                    && failed_call(inputs, facts) == Some(it.failure.kind.code())
-            });
-            if let Some(failed) = failed {
-                (failed.reason, failed.failure.clone())
-            } else {
-                let failure = match outside {
-                    Outside::Agent => agent_failure(inputs, facts, &text),
-                    Outside::Answer { .. } if inputs.suggests_change => {
-                        Failure::new(FailureKind::Execution, text)
-                    }
-                    Outside::Answer { .. } | Outside::Service { .. } | Outside::File { .. } => {
-                        outside_failure(&outside, granted, &text)
-                    }
-                };
-                // No other program could use the tool either.
-                let unusable = failed_call(inputs, facts).filter(|_| outside == Outside::Agent);
-                match unusable.and_then(unusable_tool) {
-                    Some(kind) => (Reason::OutsideFailed, Failure { kind, ..failure }),
-                    None => (reason, failure),
-                }
-            }
+            raised_by_outside(inputs, &outside, (granted, chosen), text)
         }
     };
     let failure = failure.with("error_class", class).with("location", json!(location));
@@ -229,6 +198,48 @@ fn raised(
     let rejection = Rejection { location, backtrace, ..Rejection::new(reason, failure) };
     let blame = rejection.blame().name();
     Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
+}
+
+/// A program that did not handle the failure of another agent's call, or of a question to a model.
+fn raised_by_call(
+    inputs: &JudgementInputs<'_>,
+    facts: &ExceptionFacts,
+    text: &str,
+) -> (Reason, Failure) {
+    let code = failed_call(inputs, facts);
+    let is_unanswered = |it: &&FailedInference| code == Some(it.failure.kind.code());
+    if let Some(failed) = inputs.failed_inference.filter(is_unanswered) {
+        return (failed.reason, failed.failure.clone());
+    }
+    let failure = agent_failure(inputs, facts, text);
+    match code.and_then(unusable_tool) {
+        // No other program could use the tool either.
+        Some(kind) => (Reason::OutsideFailed, Failure { kind, ..failure }),
+        None => (Reason::CallFailed, failure),
+    }
+}
+
+/// A program that did not handle the failure of a service or a file. `granted`: its access is; `chosen`: the program chose
+/// it, and another one may choose better.
+fn raised_by_outside(
+    inputs: &JudgementInputs<'_>,
+    outside: &Outside,
+    (granted, chosen): (bool, bool),
+    text: String,
+) -> (Reason, Failure) {
+    let reason = match outside {
+        Outside::Agent => Reason::CallFailed,
+        Outside::Answer { .. } if inputs.suggests_change => {
+            return (Reason::AnswerChanged, Failure::new(FailureKind::Execution, text));
+        }
+        Outside::Answer { .. } => Reason::AnswerUnread,
+        // No other program may change the workspace either.
+        Outside::File { in_workspace: true, .. } if !granted => Reason::OutsideFailed,
+        Outside::File { shut_out_of: Some(_), .. } => Reason::OutsideFailed,
+        Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
+        Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
+    };
+    (reason, outside_failure(outside, granted, &text))
 }
 
 /// The failure of a program that did not handle that of another agent's call. If the call met a fault of the world, it is
@@ -338,7 +349,7 @@ pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) ->
 pub(crate) fn unfit_signature(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
     let found = program.inspection();
     let function = found.called_function(request.language, request.method.as_str())?;
-    let is_called = |call: &Call| call.receiver.is_none() && call.name == function.name;
+    let is_called = |call: &CallExpression| call.receiver.is_none() && call.name == function.name;
     let is_other = found.function(request.language, request.method.as_str()).is_none();
     if found.reads_arguments || (is_other && found.calls.iter().any(is_called)) {
         return None;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attempt::{Reason, Rejection};
 use crate::dialect::library::{FILES, Facts, NETWORK, PROCESS, SEND};
-use crate::dialect::{Call, Inspection};
+use crate::dialect::{CallExpression, Inspection};
 use crate::excerpt::shortened;
 use crate::execution::{Report, ReportEnding, ResultFrom};
 use crate::outcome::{Failure, FailureKind, Reported};
@@ -84,7 +84,7 @@ fn has_effect(program: &VettedProgram, report: &Report) -> bool {
         || report.observed.sent.is_some()
         || !report.forged.is_empty()
         || !report.violations.is_empty()
-        || inspection.calls.iter().any(Call::makes_agent)
+        || inspection.calls.iter().any(CallExpression::makes_agent)
         || inspection.uses_any(OUTSIDE)
 }
 

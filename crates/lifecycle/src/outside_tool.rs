@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::contract::{canonical, schema_breach};
+use crate::dialect::{self, Language};
 use crate::excerpt::shortened;
 use crate::program::Checksum;
 use crate::redact::redacted_field;
@@ -403,64 +404,8 @@ impl OutsideMethod {
     }
 }
 
-/// Names that an agent object answers itself in one of the guests, and words that cannot name a method in one.
-const RESERVED: &[&str] = &[
-    // Words of Python and Ruby.
-    "and",
-    "as",
-    "assert",
-    "async",
-    "await",
-    "begin",
-    "break",
-    "case",
-    "class",
-    "continue",
-    "def",
-    "defined",
-    "del",
-    "do",
-    "elif",
-    "else",
-    "elsif",
-    "end",
-    "ensure",
-    "except",
-    "finally",
-    "for",
-    "from",
-    "global",
-    "if",
-    "import",
-    "in",
-    "is",
-    "lambda",
-    "module",
-    "next",
-    "nil",
-    "nonlocal",
-    "not",
-    "or",
-    "pass",
-    "raise",
-    "redo",
-    "rescue",
-    "retry",
-    "return",
-    "self",
-    "super",
-    "then",
-    "try",
-    "undef",
-    "unless",
-    "until",
-    "when",
-    "while",
-    "with",
-    "yield",
-    "None",
-    "True",
-    "False",
+/// Names that an agent object answers itself in one of the guests.
+const TAKEN_NAMES: &[&str] = &[
     // The surface of an agent.
     "tool",
     "delegate",
@@ -490,6 +435,11 @@ const RESERVED: &[&str] = &[
     "equal",
 ];
 
+/// Whether a guest uses this word itself, so that it cannot name a method.
+fn is_reserved(name: &str) -> bool {
+    Language::ALL.into_iter().any(|language| dialect::is_reserved(language, name))
+}
+
 /// The name by which programs call what a server names so: letters, digits and `_`. Different names may become the same
 /// one; [`OutsideTool::new`] leaves the later out, so that every name leads back to exactly one.
 pub fn guest_name(original: &str) -> String {
@@ -499,7 +449,7 @@ pub fn guest_name(original: &str) -> String {
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic());
     match name {
         name if !starts_well => format!("m_{}", name.trim_start_matches('_')),
-        name if RESERVED.contains(&name) => format!("{name}_"),
+        name if TAKEN_NAMES.contains(&name) || is_reserved(name) => format!("{name}_"),
         name => name.to_owned(),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::attempt::{Attempt, Reason};
 use crate::correction::{self, Correction};
-use crate::dialect::{Call, Facts, Inspection, library};
+use crate::dialect::{CallExpression, Facts, Inspection, library};
 use crate::guardrail::fetches;
 use crate::outcome::Outcome;
 use crate::request::CallRequest;
@@ -76,7 +76,7 @@ pub fn capabilities(inspection: &Inspection) -> Capabilities {
     };
     Capabilities {
         labels: ROWS.iter().filter(does).map(|row| row.label).collect(),
-        delegates: inspection.calls.iter().any(Call::makes_agent),
+        delegates: inspection.calls.iter().any(CallExpression::makes_agent),
     }
 }
 

@@ -4,7 +4,7 @@
 //! pure. Its recorded calls then do not repeat, and [`crate::admission`] finds that out; nothing is lost.
 
 use crate::context::VIEWS;
-use crate::dialect::Call;
+use crate::dialect::CallExpression;
 use crate::dialect::library::IMPURE;
 use crate::program::VettedProgram;
 
@@ -13,7 +13,7 @@ pub(crate) fn is_pure(program: &VettedProgram) -> bool {
     let inspection = program.inspection();
     // Views show what changes beside the call.
     let reads_view = inspection.context.iter().any(|used| VIEWS.contains(&used.key.as_str()));
-    let delegates = inspection.calls.iter().any(Call::makes_agent);
+    let delegates = inspection.calls.iter().any(CallExpression::makes_agent);
     !reads_view && !delegates && !inspection.uses_any(IMPURE)
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::pattern::PatternEvent;
+use crate::settlement::WRONG_BOUNDARY;
 use crate::weak_success::{WeakSignal, Weakness};
 
 /// Weak successes of one kind that are a pattern by themselves.
@@ -206,7 +207,7 @@ fn constraint(signal: &WeakSignal) -> Option<SuggestedConstraint> {
 
 /// A tool that keeps answering `wrong_tool_boundary` is used for two different tasks.
 fn referrals(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
-    let sent = |event: &&PatternEvent| event.error_type.as_deref() == Some("wrong_tool_boundary");
+    let sent = |event: &&PatternEvent| event.error_type.as_deref() == Some(WRONG_BOUNDARY);
     let calls: Vec<&PatternEvent> = evidence.events.iter().filter(sent).collect();
     let methods: BTreeSet<&str> = calls.iter().map(|event| event.method_name.as_str()).collect();
     let methods: Vec<&str> = methods.into_iter().collect();
@@ -242,7 +243,7 @@ fn hopeless(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let own = |event: &&PatternEvent| {
         event.outcome_status != "ok"
             && event.failure_class.as_deref() != Some("extrinsic")
-            && event.error_type.as_deref() != Some("wrong_tool_boundary")
+            && event.error_type.as_deref() != Some(WRONG_BOUNDARY)
     };
     let failed: Vec<&PatternEvent> = evidence.events.iter().filter(own).collect();
     let answered = evidence.events.iter().any(|event| event.outcome_status == "ok");

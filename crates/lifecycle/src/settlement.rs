@@ -28,8 +28,8 @@ use crate::select::Miss;
 use crate::standing::{Decision, Standing, Window};
 use crate::tool::{Tool, ToolCount};
 
-/// What a tool says that was asked for something else's work.
-const WRONG_BOUNDARY: &str = "wrong_tool_boundary";
+/// The error type by which a tool reports that it was asked for the work of another tool.
+pub(crate) const WRONG_BOUNDARY: &str = "wrong_tool_boundary";
 /// Characters kept of the failure a program was written for.
 const MAX_FAILURE_CHARS: usize = 400;
 

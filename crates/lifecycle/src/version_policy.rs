@@ -163,19 +163,7 @@ pub fn admitted(
         versions.iter().partition(|row| row.checksum == new.checksum);
     let is_rejected = same.iter().any(|row| row.rejected);
     let is_running = incumbent.is_some_and(|found| found.checksum == new.checksum);
-    // A standing of degraded counts here in either mode: something that works may replace it.
-    let readable = |found| unfit(found, StandingMode::Enforced);
-    let rival = artifact.filter(|_| !is_running).map(|row| Incumbent {
-        miss: incumbent.map_or(Some(Miss::NoArtifact), readable),
-        pinned: row.pinned,
-        cases: incumbent.map_or(0, |found| found.track_record.cases),
-        has_answered_trial: versions.iter().any(|it| {
-            it.number > row.current
-                && it.successes > 0
-                && !it.rejected
-                && it.author == Author::Model
-        }),
-    });
+    let rival = artifact.filter(|_| !is_running).map(|row| rival(row, incumbent, versions));
     let applicant = Applicant {
         reusable: new.cacheability.cacheable(),
         pure: generation.pure,
@@ -213,6 +201,21 @@ pub fn admitted(
     let counts =
         first_counts(generation.author, (new.successes, new.failures), same.first().copied());
     Admitted { counts, admission, decision, changes }
+}
+
+/// The version that runs now, as a new one must compare with it.
+fn rival(row: &ArtifactRow, incumbent: Option<&Artifact>, versions: &[VersionRow]) -> Incumbent {
+    let has_answered = |it: &VersionRow| {
+        it.number > row.current && it.successes > 0 && !it.rejected && it.author == Author::Model
+    };
+    // A standing of degraded counts here in either mode: something that works may replace it.
+    let miss = |found| unfit(found, StandingMode::Enforced);
+    Incumbent {
+        miss: incumbent.map_or(Some(Miss::NoArtifact), miss),
+        pinned: row.pinned,
+        cases: incumbent.map_or(0, |found| found.track_record.cases),
+        has_answered_trial: versions.iter().any(has_answered),
+    }
 }
 
 /// A text that was here before becomes the newest version again. Its successes stay counted, so that two processes that

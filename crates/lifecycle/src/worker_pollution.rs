@@ -9,8 +9,8 @@ use crate::dialect::library::{
     MUTATES, POLLUTES, REDEFINES, REDEFINES_CLASS, RUBY_CLASSES, SETS_ATTRIBUTE,
 };
 use crate::dialect::{
-    AssignmentStatement, Call, Definition, DefinitionKind, Facts, Inspection, Language, Operand,
-    Target,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, Facts, Inspection, Language,
+    Operand, Target,
 };
 
 /// Whether the next program in the same worker would be affected by this one.
@@ -61,18 +61,18 @@ fn is_on_module(assignment: &AssignmentStatement, counts: impl Fn(&str) -> bool)
 }
 
 /// `setattr(os, …)`. An object that the program made itself does not count.
-fn sets_on_module(call: &Call) -> bool {
+fn sets_on_module(call: &CallExpression) -> bool {
     call.argument(0).is_none_or(|object| object.path().is_some())
 }
 
 /// `sys.path.insert(…)`: a list or map that belongs to a module.
-fn mutates_module(call: &Call) -> bool {
+fn mutates_module(call: &CallExpression) -> bool {
     let object = call.receiver.as_ref().and_then(Operand::path);
     object.is_some_and(|path| path.contains('.'))
 }
 
 /// `String.class_eval`, `ENV.delete`, and `Object.const_get(:String).class_eval`, whose class is not known.
-fn changes_class(call: &Call, facts: Facts) -> bool {
+fn changes_class(call: &CallExpression, facts: Facts) -> bool {
     match call.receiver.as_ref().map(Operand::path) {
         Some(Some("ENV" | "::ENV")) => true,
         Some(Some(class)) => is_built_in(class) && facts.any(REDEFINES),

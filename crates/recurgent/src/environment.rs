@@ -204,14 +204,14 @@ impl fmt::Display for Progress<'_> {
 pub(crate) struct Environments {
     options: EnvironmentOptions,
     /// Records of ready environments, with stamps that show whether they still hold.
-    known: Mutex<BTreeMap<PathBuf, (Stamp, Ready)>>,
+    known: Mutex<BTreeMap<PathBuf, (MarkerStamp, Ready)>>,
     /// Held while a damaged environment is built again.
     repairing: Mutex<()>,
     collections: Collections,
 }
 
 /// Time and size of the files that change when an environment is rebuilt: its ready file and its lock.
-type Stamp = [Option<(SystemTime, u64)>; 2];
+type MarkerStamp = [Option<(SystemTime, u64)>; 2];
 
 /// The result of an installation.
 #[derive(Debug)]
@@ -419,7 +419,7 @@ impl Plan<'_> {
         EnvironmentCache::place(self.cache, self.language)
     }
 
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> MarkerStamp {
         [ready::READY, ready::lock_file(self.language)].map(|file| {
             let meta = fs::metadata(self.root.join(file)).ok()?;
             Some((meta.modified().ok()?, meta.len()))

@@ -43,7 +43,7 @@ impl ConformanceOptions {
         let suite = self.suite().map_err(CommandFault::usage)?;
         let mut config = Config::load()?;
         config.set("guest", self.guest.name())?;
-        interpreter(&config)?;
+        check_interpreter(&config)?;
         let mut progress = Progress::of(&suite);
         let (report, cancelled) = Interrupt::install()?.during(|cancellation| {
             let report =
@@ -71,8 +71,8 @@ impl ConformanceOptions {
     }
 }
 
-/// Without the guest's interpreter every scenario would fail alike; it is said once instead.
-fn interpreter(config: &Config) -> Result<(), CommandFault> {
+/// Fails if there is no interpreter of the guest. Otherwise every scenario would fail for this reason.
+fn check_interpreter(config: &Config) -> Result<(), CommandFault> {
     let workers = Workers::start(&config.worker_options())
         .map_err(|error| CommandFault::unavailable(error.to_string()))?;
     workers.probe(config.agent_options().language).map(drop).map_err(CommandFault::unavailable)

@@ -12,7 +12,7 @@ use crate::render::entry::{ended_at, text};
 /// Which logged calls.
 #[derive(Debug, Args)]
 pub(super) struct LogFilter {
-    /// Only calls that ended so
+    /// Only calls that ended with this status
     #[arg(long, value_parser = ["ok", "error"])]
     status: Option<String>,
     /// Only calls of this role

@@ -26,6 +26,8 @@ fn named_arguments_are_kept_in_the_history() {
 fn the_last_call_is_explained_taught_rejected_and_priced() {
     let script = r#"{"calculator.double": [
       {"code": "def double(x):\n    return x + 1"}, {"code": "def double(x):\n    return x * 2"}
+    ], "calculator.triple": [
+      {"code": "def triple(x):\n    return missing"}, {"code": "def triple(x):\n    return x * 3"}
     ]}"#;
     let cli = CliFixture::new(script);
     let lines = "double 4\n.why\n.teach 8\n.reject it adds one\ndouble 4\n.cost\n";
@@ -44,6 +46,10 @@ fn the_last_call_is_explained_taught_rejected_and_priced() {
     assert!(shown.starts_with("10\na stored program answered (0 model calls"), "{again:?}");
     assert!(shown.contains("1 calls, 1 without a model"), "{again:?}");
     assert!(shown.contains("memory answered"), "{again:?}");
+    // A call that needs two model calls does not hide one that needs none.
+    let repaired = cli.run_with_stdin(&["repl", "calculator"], "triple 2\ntriple 3\n.cost\n");
+    let shown = repaired.exits(0).stdout.as_str();
+    assert!(shown.contains("6\n9\n2 calls, 1 without a model\n2 model calls: "), "{repaired:?}");
     cli.run_with_stdin(&["repl", "calculator"], ".why\n")
         .exits(1)
         .stderr_contains("nothing was called yet");

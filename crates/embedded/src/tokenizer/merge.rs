@@ -10,8 +10,9 @@ pub(crate) struct MergeRule {
     pub(crate) token: u32,
 }
 
-/// A token of the piece and its living neighbours.
+/// A token of the piece, and its neighbours among those that are left.
 struct Symbol {
+    /// `None` once it was merged into the token left of it.
     token: Option<u32>,
     previous: Option<usize>,
     next: Option<usize>,

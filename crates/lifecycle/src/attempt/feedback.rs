@@ -7,7 +7,7 @@ const CODE_BYTES: usize = 900;
 /// Characters of a failure's message in feedback.
 const MESSAGE_CHARS: usize = 300;
 
-/// A failing program: the whole of it, or what is around a line, with the line that begins at.
+/// The text of a failing program: all of it, or the lines around one, with the number of the first.
 pub(super) fn excerpt(source: &str, line: Option<u32>) -> (Option<usize>, String) {
     if source.len() <= CODE_BYTES {
         return (None, source.to_owned());

@@ -62,8 +62,7 @@ impl Call {
         let is_written = !matches!(origin, Origin::Artifact(_));
         let goes_on =
             is_written && sent.is_none() && withheld.is_none() && rejection.reason.lane().is_some();
-        let looked = rejection.reason == Reason::Looked;
-        if looked {
+        if rejection.reason == Reason::Looked {
             self.waiting.clear(); // the programs that came with it have not seen the value either
         }
         let next = self.waiting.pop_front().filter(|_| goes_on);
@@ -88,6 +87,11 @@ impl Call {
         if let Origin::Artifact(checksum) = origin {
             return self.replace_stored(checksum, rejection);
         }
+        self.retry_or_end(rejection, origin, feedback)
+    }
+
+    /// Tries again, if the retry policy allows it; otherwise the call ends.
+    fn retry_or_end(self, rejection: &Rejection, origin: Origin, feedback: Option<Value>) -> Step {
         // An earlier retry would be refused again; the caller may wait that long.
         let too_long = asked_wait(rejection).is_some_and(|wait| wait > self.policy.max_retry_delay);
         let next = match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
@@ -100,7 +104,7 @@ impl Call {
                 self.generate(origin, feedback)
             }
             // Nothing was wrong: the next prompt shows the value.
-            Next::Again { .. } if looked => self.generate(origin, None),
+            Next::Again { .. } if rejection.reason == Reason::Looked => self.generate(origin, None),
             Next::Again { remaining } => {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))

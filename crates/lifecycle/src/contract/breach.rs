@@ -156,7 +156,7 @@ impl Breach {
         let mut breach = Self::new(Mismatch::NilRequiredInput, Path::Root.to_string(), value)
             .expecting("a first argument that is not null")
             .shaped("non_nil_input");
-        "nil".clone_into(&mut breach.actual_shape); // the shape of the input; logs call null `nil`
+        "nil".clone_into(&mut breach.actual_shape); // the shape of the input: `nil` is the word for null in logs
         breach
     }
 
@@ -187,7 +187,7 @@ impl Breach {
     }
 }
 
-/// A place in a value; costs nothing until it is shown.
+/// A place in a value. Its text is made only when it is shown.
 pub(super) enum Path<'a> {
     Root,
     Key(&'a Self, &'a str),

@@ -41,7 +41,7 @@ impl Constraint {
         Self { at, ..Self::default() }
     }
 
-    /// Recursion here and in [`Self::check`] is bounded: the deliverable's depth was.
+    /// The recursion here and in [`Self::check`] is bounded, because the depth of a deliverable is checked before.
     pub(super) fn parse(object: &Map<String, Value>, at: &str) -> Result<Self, ContractFault> {
         let clause = Clause::open(object, at)?;
         let mut constraint = Self {
@@ -168,7 +168,7 @@ impl Constraint {
             .detail("constraint_path", format!("{}.{key}", self.at))
     }
 
-    /// Keys imply a type where none is declared, and must not speak of a type that is excluded.
+    /// Keys imply a type if none is declared. A key of a type that is not declared is a fault.
     fn settle_kinds(&mut self) -> Result<(), ContractFault> {
         let object = !self.required.is_empty() || !self.properties.is_empty();
         let array = self.items.is_some();
@@ -186,14 +186,14 @@ impl Constraint {
             ("minimum", self.magnitude.min.is_some(), Kind::Number),
             ("maximum", self.magnitude.max.is_some(), Kind::Number),
         ];
-        let mut spoken = implied.into_iter().filter(|(_, said, _)| *said);
-        let first = spoken.clone().next().map(|(_, _, kind)| kind);
+        let mut used = implied.into_iter().filter(|(_, is_used, _)| *is_used);
+        let first = used.clone().next().map(|(_, _, kind)| kind);
         let declared =
             if self.kinds.is_empty() { Vec::from_iter(first) } else { self.kinds.clone() };
         let covers = |kind: Kind| {
             declared.contains(&kind) || kind == Kind::Number && declared.contains(&Kind::Integer)
         };
-        match spoken.find(|(_, _, kind)| !covers(*kind)) {
+        match used.find(|(_, _, kind)| !covers(*kind)) {
             None => Ok(()),
             Some((key, _, kind)) => Err(ContractFault::Inapplicable {
                 path: format!("{}.{key}", self.at),

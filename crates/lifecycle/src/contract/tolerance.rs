@@ -11,14 +11,14 @@ use super::{
     Contract, ContractFault, ContractSource, FIELDS, Terms, given, is_field, source, text,
 };
 
-/// Parts of one deliverable that are set aside before all of it is.
+/// Parts of one deliverable that are set aside at most. If it has more that are not understood, all of it is set aside.
 const MAX_SET_ASIDE: usize = 32;
 /// Notes kept of one contract.
 const MAX_NOTES: usize = 16;
 
 impl Contract {
-    /// Makes one contract like [`Contract::compose`], of what a program, an imported registry or a recording says. What
-    /// is not understood is kept as intent and noted; only a contract beyond the size limits is refused.
+    /// Makes one contract like [`Contract::compose`], from a program, an imported registry or a recording. Parts that are
+    /// not understood are kept as intent and noted; only a contract beyond the size limits is refused.
     pub fn compose_tolerant(
         whole: Option<&Map<String, Value>>,
         fields: &Map<String, Value>,
@@ -84,7 +84,7 @@ fn usable(given: Option<&Value>, notes: &mut Vec<String>) -> Vec<Value> {
 }
 
 impl Terms {
-    /// What of a deliverable is understood, and a note on each part that is not.
+    /// The terms of a deliverable that are understood, and a note on each part that is not.
     pub(super) fn tolerant(deliverable: &Value) -> (Option<Self>, Vec<String>) {
         if let Ok(terms) = Self::parse(deliverable) {
             return (terms, Vec::new());
@@ -127,9 +127,9 @@ fn path_of(fault: &ContractFault) -> Option<&str> {
     }
 }
 
-/// Removes what is at `path`, whose steps are separated by dots; `constraints` may be left out of it.
+/// Removes the entry at `path`, whose steps are separated by dots; the step `constraints` may be missing from it.
 fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
-    // Of two spellings of a word, the one that is named goes.
+    // If a word is there in two spellings, remove the one that the path names.
     if fields.shift_remove(path).is_some() {
         return true;
     }

@@ -58,8 +58,8 @@ const RUBY_GEMS: &[(&str, &str)] = &[
 /// First directories of Ruby features that several gems share: `net/ssh` is of the gem `net-ssh`.
 const SHARED_DIRECTORIES: [&str; 4] = ["net", "io", "tty", "google"];
 
-/// The packages that provide what a program imports, each once, in the order of the imports. An import that the
-/// program can do without needs none.
+/// The packages that provide what a program imports, each once, in the order of the imports. Optional
+/// imports need none.
 pub fn imported_packages(language: Language, inspection: &Inspection) -> Vec<String> {
     let mut packages: Vec<String> = Vec::new();
     for import in &inspection.imports {
@@ -83,10 +83,10 @@ pub fn imported_packages(language: Language, inspection: &Inspection) -> Vec<Str
     packages
 }
 
-/// The module of a package whose module has another name.
-pub(crate) fn module_of_package(is_it: impl Fn(&str) -> bool) -> Option<&'static str> {
+/// The module that a wanted package provides, if it has another name than the package.
+pub(crate) fn module_of_package(is_wanted: impl Fn(&str) -> bool) -> Option<&'static str> {
     let mut known = PYTHON_PACKAGES.iter().chain(RUBY_GEMS);
-    known.find(|(_, package)| is_it(package)).map(|(module, _)| *module)
+    known.find(|(_, package)| is_wanted(package)).map(|(module, _)| *module)
 }
 
 /// `None`: a relative import, of the program's own folder.

@@ -77,7 +77,7 @@ impl PackageIndex {
         self.userinfo.as_deref()
     }
 
-    /// The directory of its packages, if it is on this machine: the parent of `simple`, if the address ends with that.
+    /// The directory of its packages, if it is on this machine. If the address ends with `simple`, that is the directory above.
     pub fn directory(&self) -> Option<PathBuf> {
         let pages = self.address.strip_prefix("file://").map(PathBuf::from)?;
         match pages.parent().filter(|_| pages.ends_with("simple")) {
@@ -132,7 +132,10 @@ fn decoded(part: &str) -> String {
     let mut rest = part.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let code = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        // `from_str_radix` alone would also read `+f`.
+        let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let code = code.filter(|_| *first == b'%').filter(is_hex);
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(code.unwrap_or(*first));
         rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
@@ -179,6 +182,7 @@ mod tests {
             ("token", "token", ""),
             ("%C3%A9:100%", "é", "100%"),
             ("a:%zz%ff", "a", "%zz%ff"),
+            ("a:%+f%4", "a", "%+f%4"),
         ] {
             let source = PackageIndex::parse(&format!("https://{spelled}@gems.example/")).unwrap();
             let meant = Some((user.to_owned(), password.to_owned()));

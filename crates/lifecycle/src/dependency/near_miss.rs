@@ -1,4 +1,4 @@
-//! Package names that nearly are the name of a popular package: a common way to have the wrong one installed.
+//! Names close to that of a popular package: a common way to make people install another one.
 
 use crate::dialect::Language;
 
@@ -7,7 +7,7 @@ use super::folded;
 /// Shortest popular name that is compared: short names have too many neighbours.
 const MIN_CHARS: usize = 5;
 
-/// The popular package whose name this name nearly is; `None`: it is a popular name itself, or not close to one.
+/// The popular package that has a name close to this one; `None`: this name is a popular one itself, or close to none.
 ///
 /// Close means that one character is missing, added, replaced or exchanged with its neighbour, or that only separators
 /// differ.

@@ -7,7 +7,7 @@ use std::fmt;
 /// Any version.
 pub(super) const ANY_VERSION: &str = ">= 0";
 
-/// The name as it is; `None` when it is none. The rules are those of the public index.
+/// The name unchanged; `None` if it is not the name of a gem. The rules are those of the public index.
 pub(super) fn parse_name(text: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let valid = text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -16,7 +16,7 @@ pub(super) fn parse_name(text: &str) -> Option<String> {
     valid.then(|| text.to_owned())
 }
 
-/// A requirement in canonical text; the part that is none otherwise. A lone `2.5` means `= 2.5`.
+/// A requirement in canonical text. The error is the part that is not a requirement. A lone `2.5` means `= 2.5`.
 pub(super) fn parse_constraint(text: &str) -> Result<String, &str> {
     let mut terms = text
         .split(',')
@@ -31,15 +31,15 @@ pub(super) fn parse_constraint(text: &str) -> Result<String, &str> {
 
 /// A requirement in canonical text, if some version satisfies all of it.
 ///
-/// Where any version does, one of these does: zero, a version that the requirement names, or one right above it.
+/// If there is such a version, one of these is: zero, a version that the requirement names, one right above its release,
+/// or one right above its prerelease.
 pub(super) fn satisfiable(text: &str) -> Option<String> {
     let terms: Vec<Term> =
         text.split(',').map(|part| Term::parse(part.trim_matches(' '))).collect::<Option<_>>()?;
-    let above = |version: &[Segment]| {
-        let more = [0, 0, 1].map(Segment::Number);
-        [release(version), &more].concat()
-    };
-    let candidates = terms.iter().flat_map(|term| [term.version.clone(), above(&term.version)]);
+    let above = |version: &[Segment]| [version, &[0, 0, 1].map(Segment::Number)].concat();
+    let candidates = terms.iter().flat_map(|Term { version, .. }| {
+        [version.clone(), above(release(version)), above(version)]
+    });
     let mut candidates = candidates.chain([vec![Segment::Number(0)]]);
     let found = candidates.any(|version| terms.iter().all(|term| term.is_satisfied_by(&version)));
     found.then(|| parse_constraint(text).ok())?
@@ -89,9 +89,7 @@ impl Term {
         let segments = parse_version(rest.trim_start_matches(' '))?;
         Some(Self { version: canonical(segments, operator == "~>"), operator })
     }
-}
 
-impl Term {
     fn is_satisfied_by(&self, version: &[Segment]) -> bool {
         let order = compare(version, &self.version);
         match self.operator {
@@ -155,7 +153,7 @@ fn parse_version(text: &str) -> Option<Vec<Segment>> {
         .map(|parts| parts.into_iter().flatten().collect())
 }
 
-/// `rc12` is `rc` and `12`; `None` when a number is beyond any version.
+/// `rc12` is `rc` and `12`; `None` if a number is too large.
 fn segments(part: &str) -> Option<Vec<Segment>> {
     let mut found = Vec::new();
     let mut rest = part;

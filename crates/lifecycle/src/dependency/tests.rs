@@ -207,6 +207,10 @@ fn manifests_grow_by_addition() {
         ),
         (json!([{"name": "nokogiri", "version": "= 1.5.0"}]), Ok("nokogiri ~> 1.0, = 1.5")),
         (
+            json!([{"name": "nokogiri", "version": "> 1.5.rc1, < 1.5"}]),
+            Ok("nokogiri ~> 1.0, < 1.5, > 1.5.rc.1"),
+        ),
+        (
             json!([{"name": "nokogiri", "version": "> 1.5, < 1.6"}]),
             Ok("nokogiri ~> 1.0, > 1.5, < 1.6"),
         ),

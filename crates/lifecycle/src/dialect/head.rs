@@ -142,7 +142,8 @@ fn is_identifier(language: Language, name: &str) -> bool {
         && !is_reserved(language, name)
 }
 
-fn is_reserved(language: Language, name: &str) -> bool {
+/// Whether the language uses this word itself.
+pub(crate) fn is_reserved(language: Language, name: &str) -> bool {
     let words = match language {
         Language::Python => PYTHON_WORDS,
         Language::Ruby => RUBY_WORDS,

@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use self::python::{CLIENTS, TIMER_SIGNALS};
-use super::{Argument, Call, Inspection, Language, Operand, Position};
+use super::{Argument, CallExpression, Inspection, Language, Operand, Position};
 
 pub(crate) use ruby::CLASSES as RUBY_CLASSES;
 
@@ -175,7 +175,7 @@ enum When {
 const READING_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
 impl When {
-    fn holds(self, call: Option<&Call>) -> bool {
+    fn holds(self, call: Option<&CallExpression>) -> bool {
         let Some(call) = call else { return matches!(self, Self::Always) };
         match self {
             Self::Always => true,
@@ -222,7 +222,7 @@ impl When {
 }
 
 /// Keyword arguments given as a map (`**options`): any of them.
-fn spread(call: &Call) -> Option<&Operand> {
+fn spread(call: &CallExpression) -> Option<&Operand> {
     call.keyword("**")
 }
 
@@ -291,7 +291,11 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
 }
 
 /// What is known of the function or method a call names.
-fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String, Facts)> {
+fn called(
+    table: &[Row],
+    call: &CallExpression,
+    inspection: &Inspection,
+) -> Option<(String, Facts)> {
     match call.receiver.as_ref().map(Operand::resolved) {
         // A function of the program is its own, whatever its name.
         None if inspection.defines(&call.name) => None,
@@ -319,7 +323,7 @@ fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String
 }
 
 /// What is known of a method by its name alone.
-fn of_method(table: &[Row], call: &Call) -> Facts {
+fn of_method(table: &[Row], call: &CallExpression) -> Facts {
     exactly(table, ".", &call.name, Some(call)).unwrap_or_default()
 }
 
@@ -344,19 +348,19 @@ fn uncalled_attributes<'a>(
     }
     attributes.retain(|name, _| {
         let lookups = inspection.lookups.iter().filter(|lookup| lookup.key == **name).count();
-        let is_call = |call: &&Call| call.receiver.is_some() && call.name == **name;
+        let is_call = |call: &&CallExpression| call.receiver.is_some() && call.name == **name;
         lookups > inspection.calls.iter().filter(is_call).count()
     });
     attributes
 }
 
 /// The attribute that `getattr(object, "name")` takes.
-fn attribute_name(call: &Call) -> Option<&str> {
+fn attribute_name(call: &CallExpression) -> Option<&str> {
     call.argument(1).and_then(Operand::text)
 }
 
 /// What the most specific row says: of the name itself, or of what it is below.
-fn below(table: &[Row], name: &str, call: Option<&Call>) -> Facts {
+fn below(table: &[Row], name: &str, call: Option<&CallExpression>) -> Facts {
     if let Some(facts) = exactly(table, name, "", call) {
         return facts;
     }
@@ -374,7 +378,7 @@ fn below(table: &[Row], name: &str, call: Option<&Call>) -> Facts {
 }
 
 /// What the rows named `start` and `rest` together say; nothing if there is none.
-fn exactly(table: &[Row], start: &str, rest: &str, call: Option<&Call>) -> Option<Facts> {
+fn exactly(table: &[Row], start: &str, rest: &str, call: Option<&CallExpression>) -> Option<Facts> {
     let compare =
         |row: &Row| -> Ordering { row.name.bytes().cmp(start.bytes().chain(rest.bytes())) };
     let first = table.partition_point(|row| compare(row) == Ordering::Less);
@@ -404,7 +408,7 @@ impl Inspection {
     }
 
     /// The calls with one of these facts, each with all that is known of it.
-    pub fn calls_with(&self, facts: Facts) -> impl Iterator<Item = (&Call, Facts)> {
+    pub fn calls_with(&self, facts: Facts) -> impl Iterator<Item = (&CallExpression, Facts)> {
         self.library.iter().filter(move |it| it.facts.any(facts)).filter_map(|it| match it.kind {
             UseKind::Called(index) => Some((self.calls.get(index)?, it.facts)),
             UseKind::Imported | UseKind::Named | UseKind::Taken => None,

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::operand::gives_success;
 use super::{
-    Argument, AssignmentStatement, Call, ContextAccess, ContextUse, Inspection, Literal, Lookup,
-    Operand, PathUse, Position, Rescued, ReturnedValue, Target,
+    Argument, AssignmentStatement, CallExpression, ContextAccess, ContextUse, Inspection, Literal,
+    Lookup, Operand, PathUse, Position, Rescued, ReturnedValue, Target,
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.
@@ -274,12 +274,12 @@ impl<'s> InspectionRecorder<'s> {
             self.returned(Operand::one_of(given), offset);
         }
         let (name, guarded) = (name.to_owned(), self.guards > 0);
-        let call = Call { receiver, name, arguments, guarded, position };
+        let call = CallExpression { receiver, name, arguments, guarded, position };
         self.context_call(&call);
         self.found.calls.push(call);
     }
 
-    fn context_call(&mut self, call: &Call) {
+    fn context_call(&mut self, call: &CallExpression) {
         let on_context =
             matches!(call.receiver.as_ref().map(Operand::resolved), Some(Operand::Context));
         let name = call.name.as_str();
@@ -302,7 +302,7 @@ impl<'s> InspectionRecorder<'s> {
         }
     }
 
-    fn merged_keys(&mut self, call: &Call) {
+    fn merged_keys(&mut self, call: &CallExpression) {
         let given = call.argument(0).and_then(Operand::literal).and_then(Value::as_object);
         let keys = given.into_iter().flat_map(|map| map.keys().cloned());
         let keywords = call.arguments.iter().filter_map(|argument| argument.name.clone());

@@ -11,7 +11,8 @@ use super::library::{
     SOCKET, TAKES_VERB, UNSEEN_CODE, WRITE_METHOD,
 };
 use super::{
-    AssignmentStatement, Call, Definition, DefinitionKind, Inspection, Operand, Target, UseKind,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, Inspection, Operand, Target,
+    UseKind,
 };
 
 /// Names of sending calls that are reported.
@@ -48,7 +49,7 @@ impl Inspection {
         if self.uses_any(SOCKET) {
             facts = facts.and(WRITE_METHOD);
         }
-        let named = |call: &Call| call.path().unwrap_or_else(|| call.name.clone());
+        let named = |call: &CallExpression| call.path().unwrap_or_else(|| call.name.clone());
         let called = self.calls_with(facts).map(|(call, _)| named(call));
         let mentioned = self.library.iter().filter(|it| it.facts.any(SEND.and(SEND_METHOD)));
         let mentioned = mentioned.filter(|it| it.kind == UseKind::Named).map(|it| it.name.clone());
@@ -72,7 +73,7 @@ impl Inspection {
             uses(|kind| *kind == UseKind::Named) > uses(|kind| matches!(kind, UseKind::Called(_)))
         };
         // `partial(urlopen, data=body)`, `submit(urlopen, url, body)`
-        let passes_body = |call: &Call| {
+        let passes_body = |call: &CallExpression| {
             let mut given = call
                 .arguments
                 .iter()

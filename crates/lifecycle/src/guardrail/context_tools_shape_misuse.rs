@@ -4,7 +4,9 @@ use Language::{Python, Ruby};
 use serde_json::Value;
 
 use crate::artifact::RunVerdict;
-use crate::dialect::{AssignmentStatement, Call, Language, Lookup, Operand, Position, Target};
+use crate::dialect::{
+    AssignmentStatement, CallExpression, Language, Lookup, Operand, Position, Target,
+};
 
 use super::{
     Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
@@ -56,7 +58,7 @@ fn misread(lookup: &Lookup) -> Option<Position> {
 }
 
 /// `tools.append(…)`, `tools << …`, `item.get("name")`
-fn misused(call: &Call) -> Option<Position> {
+fn misused(call: &CallExpression) -> Option<Position> {
     let receiver = call.receiver.as_ref().map(Operand::resolved);
     let name = call.name.as_str();
     let appends =

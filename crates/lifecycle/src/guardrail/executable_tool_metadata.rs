@@ -3,7 +3,7 @@
 use Language::{Python, Ruby};
 
 use crate::artifact::RunVerdict;
-use crate::dialect::{AssignmentStatement, Call, Language, Operand, Position, Target};
+use crate::dialect::{AssignmentStatement, CallExpression, Language, Operand, Position, Target};
 
 use super::{
     Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
@@ -60,7 +60,7 @@ fn is_registry(object: &Operand, key: Option<&str>) -> bool {
 }
 
 /// `tools.store("x", f)`, `remember(tools: { x: f })`. A block is how an iterator works, not data.
-fn merges(call: &Call) -> Option<Position> {
+fn merges(call: &CallExpression) -> Option<Position> {
     let receiver = call.receiver.as_ref().map(Operand::resolved);
     let stores =
         matches!(call.name.as_str(), "store" | "merge!" | "update" | "setdefault" | "__setitem__");

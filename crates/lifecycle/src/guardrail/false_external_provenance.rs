@@ -4,7 +4,7 @@ use Language::{Python, Ruby};
 use serde_json::Value;
 
 use crate::artifact::RunVerdict;
-use crate::dialect::{Call, Inspection, Language};
+use crate::dialect::{CallExpression, Inspection, Language};
 use crate::provenance::live_claims;
 
 use super::{Finding, Guardrail, RuleCheck, Severity, ValueInput, ViolationType, passes, violates};
@@ -73,8 +73,9 @@ fn find(input: &ValueInput<'_>) -> Option<Finding> {
 
 /// Whether the program can have a source from its memory, a kept value or a tool.
 fn receives_values(inspection: &Inspection) -> bool {
-    let receives =
-        |call: &Call| call.makes_agent() || (call.receiver.is_none() && call.name == "content");
+    let receives = |call: &CallExpression| {
+        call.makes_agent() || (call.receiver.is_none() && call.name == "content")
+    };
     !inspection.context.is_empty() || inspection.calls.iter().any(receives)
 }
 

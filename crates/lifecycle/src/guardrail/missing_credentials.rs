@@ -3,7 +3,7 @@
 use Language::{Python, Ruby};
 
 use crate::artifact::RunVerdict;
-use crate::dialect::{Call, Inspection, Language, Lookup, Position};
+use crate::dialect::{CallExpression, Inspection, Language, Lookup, Position};
 use crate::outcome::FailureKind;
 
 use super::{
@@ -63,7 +63,7 @@ fn looked_up(lookup: &Lookup) -> Option<(&str, Position)> {
 }
 
 /// `ENV.fetch("NAME")`, with nothing to fall back on.
-fn fetched(call: &Call) -> Option<(&str, Position)> {
+fn fetched(call: &CallExpression) -> Option<(&str, Position)> {
     let alone = call.arguments.len() == 1 && !call.guarded;
     let needs = alone && call.path().as_deref() == Some("ENV.fetch");
     Some((call.argument(0).filter(|_| needs)?.text()?, call.position))

@@ -1,7 +1,7 @@
 //! Which programs fetch external data: by their own network use, or through a tool that does.
 
 use crate::dialect::library::NETWORK;
-use crate::dialect::{Call, Inspection, Operand, UseKind};
+use crate::dialect::{CallExpression, Inspection, Operand, UseKind};
 
 /// Words in the name of a tool that say it fetches.
 const FETCHING_WORDS: &[&str] = &["fetch", "scrape", "crawl", "download"];
@@ -26,12 +26,12 @@ pub(super) fn fetching_calls(inspection: &Inspection) -> Vec<usize> {
 }
 
 /// Whether a call asks a tool whose name says that it fetches.
-fn asks_fetcher(call: &Call) -> bool {
+fn asks_fetcher(call: &CallExpression) -> bool {
     call.receiver.as_ref().and_then(Operand::role).is_some_and(says_fetch)
 }
 
 /// Whether a fetching tool is passed to code that can no longer be followed; it will be called there.
-fn hands_on(call: &Call) -> bool {
+fn hands_on(call: &CallExpression) -> bool {
     call.arguments.iter().any(|argument| names_fetcher(&argument.value))
 }
 

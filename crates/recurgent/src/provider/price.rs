@@ -76,8 +76,8 @@ mod tests {
         let price = prices.of("gpt-4.1").unwrap();
         assert_eq!(price.of(&writing).0, 400 * 2000 + 200 * 2500 + 400 * 500 + 100 * 8000);
         // No more tokens can be written to a cache than were sent.
-        let boast = Usage { cache_written_tokens: 9000, ..usage };
-        assert_eq!(price.of(&boast).0, 600 * 2500 + 400 * 500 + 100 * 8000);
+        let impossible = Usage { cache_written_tokens: 9000, ..usage };
+        assert_eq!(price.of(&impossible).0, 600 * 2500 + 400 * 500 + 100 * 8000);
         std::fs::write(&path, "[gpt]\ninput = -2.0\noutput = 8.0\n").unwrap();
         let fault = Prices::new(None).read(&path).unwrap_err().to_string();
         assert!(fault.contains("\"gpt\" must be 0 or more"), "{fault}");

@@ -20,13 +20,13 @@ use super::secret::Secret;
 use super::setting::EMBEDDED;
 use super::stream::Streaming;
 
-/// What the program is called where a service wants a name for it.
+/// The name of the schema or tool by which a service returns a program.
 const PROGRAM: &str = "write_program";
-/// What that is, in words.
+/// Its description.
 const PROGRAM_HELP: &str = "Return the program that answers the call, and the packages it needs.";
-/// The same of the answer to a question about data.
+/// The name of the schema or tool by which a service returns the answer to a question about data.
 const ANSWER: &str = "answer_question";
-/// What that is, in words.
+/// Its description.
 const ANSWER_HELP: &str = "Return the answer to the question about the data.";
 /// Characters of an unreadable answer that are shown.
 const SHOWN_CHARS: usize = 160;

@@ -48,7 +48,7 @@ impl Agent {
         let Arguments { args, kwargs } = arguments.clone();
         let inputs = Inputs { args, kwargs, context: self.runtime_context().to_object() };
         let example = Example { inputs, expected: ExpectedResult::Value(expected.clone()) };
-        // Checked as any other, before the call: its size counts.
+        // Parsed like any other example before the call, so that its size is checked.
         let example = Example::parse(&example.to_json()).map_err(ProgramFault::from)?;
         let key = self.key(method)?;
         let called = key.method.clone();
@@ -97,7 +97,7 @@ impl Agent {
         let value = to_finite_value(&value).map_err(|error| invalid(error.to_string()))?;
         let inputs = Inputs { args: arguments.args, kwargs: arguments.kwargs, context: Map::new() };
         let example = Example { inputs, expected: ExpectedResult::Value(value) };
-        // Checked as any other: its size counts.
+        // Parsed like any other example, so that its size is checked.
         let example = Example::parse(&example.to_json())?;
         let key = self.key(method)?;
         self.runtime().programs().teach(&key.role, &key.method, &example)

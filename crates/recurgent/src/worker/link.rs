@@ -261,7 +261,7 @@ impl Stream {
         Self { source: Some(source), kept: Vec::new(), dropped: 0 }
     }
 
-    /// Its entry in a poll; for a closed stream an entry of `other` that waits for nothing.
+    /// Its entry in a poll. A closed stream has an entry of `other` that waits for no event.
     fn watched<'a>(&'a self, other: &'a OwnedFd) -> PollFd<'a> {
         match &self.source {
             Some(source) => PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN),

@@ -25,6 +25,8 @@ const PROCESSES: u64 = 128;
 const SERVER_CPU_SECONDS: u64 = 24 * 60 * 60;
 /// The file by which a Python environment says where its interpreter is.
 const PYTHON_ENVIRONMENT: &str = "pyvenv.cfg";
+/// Python environments that are followed from one to the interpreter it was made with.
+const MAX_ENVIRONMENTS: usize = 4;
 
 /// A process to start.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +55,7 @@ pub struct OutsideSandbox {
 }
 
 impl OutsideSandbox {
-    /// With the layers and the minimum of workers.
+    /// Contains with the same layers and the same minimum tier as workers.
     pub fn new(options: &WorkerOptions, home: Option<OsString>) -> Self {
         let limits = WorkerLimits {
             memory_bytes: MEMORY_BYTES.max(options.limits.memory_bytes),
@@ -169,18 +171,18 @@ fn access(program: &Path, grants: &Grants) -> SandboxAccess {
     }
 }
 
-/// The folders of a program outside the system's own: `…/bin/server` needs what is beside `bin`, and an environment of
-/// Python its interpreter.
+/// The folders that a program needs beside those of the system: for `…/bin/server` the folder above `bin`; for a program of
+/// a Python environment also the folders of its interpreter.
 fn installed_in(program: &Path) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut waiting = vec![program.to_owned()];
-    for _ in 0..4 {
+    for _ in 0..MAX_ENVIRONMENTS {
         let Some(program) = waiting.pop() else { break };
         for path in [Some(program.clone()), program.canonicalize().ok()].into_iter().flatten() {
             let Some(folder) = path.parent() else { continue };
             let prefix =
                 if folder.ends_with("bin") { folder.parent().unwrap_or(folder) } else { folder };
-            // `/usr/bin` is visible anyway, and `/` must not be.
+            // `/usr` is visible anyway, and neither `/` nor all of a folder right below it must be.
             let is_own = prefix.components().count() > 2 && !prefix.starts_with("/usr");
             if !is_own {
                 folders.push(path.clone());
@@ -200,11 +202,11 @@ fn installed_in(program: &Path) -> Vec<PathBuf> {
 /// A running process. Dropping it ends it and everything it started.
 #[derive(Debug)]
 pub struct OutsideProcess {
-    /// Where it reads; taken by who writes.
+    /// The end to write its standard input to; taken by the writer.
     pub stdin: Option<OwnedFd>,
-    /// Where it writes.
+    /// The end to read its standard output from.
     pub stdout: Option<OwnedFd>,
-    /// Where it reports.
+    /// The end to read its standard error from.
     pub stderr: Option<OwnedFd>,
     pid: Pid,
     status: Option<WaitStatus>,

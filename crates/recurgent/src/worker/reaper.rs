@@ -27,7 +27,7 @@ enum ReaperJob {
     Reap(Arc<ZygotePool>, KilledWorker),
     /// End what was idle for too long.
     EndIdle,
-    /// Soon, end kept workers in which something runs.
+    /// After [`CHECK_DELAY`], end kept workers in which something still runs.
     CheckKept,
     /// End the thread.
     Stop,
@@ -76,7 +76,7 @@ impl Reaper {
         (Self { queue: ReaperQueue(sender), thread: Mutex::default() }, ReaperInbox(receiver))
     }
 
-    /// Starts the thread. Every `period` it ends idle workers of `shared`, without keeping that alive.
+    /// Starts the thread. Every `period` it ends idle workers of `shared`, which it does not keep alive.
     pub(super) fn start(
         &self,
         queue: ReaperInbox,
@@ -143,7 +143,7 @@ fn run_jobs(queue: &mpsc::Receiver<ReaperJob>, shared: &Weak<Shared>, period: Du
 struct Killed(Vec<(Arc<ZygotePool>, KilledWorker)>);
 
 impl Killed {
-    /// How long they need not be checked.
+    /// The time until the next check.
     fn period(&self) -> Duration {
         if self.0.is_empty() { Duration::MAX } else { KILLED_PERIOD }
     }

@@ -1,11 +1,11 @@
 //! What a zygote, and so every worker forked from it, may see, change and use up.
 //!
 //! ```text
-//! Sandbox ── reached ──► Reached                       the tier the probe found, and why layers are missing
-//!    └─ zygote_sandbox(SandboxAccess) ──► ZygoteSandbox         one zygote's directory, user, root and control groups
-//!          ├─ confine(Command)                         how the zygote enters (entry.rs, between fork and exec)
-//!          ├─ seal                                     how each forked worker confines itself (seal.rs)
-//!          └─ worker_resources ──► WorkerResources     one worker's scratch directory, ruleset, control groups
+//! Sandbox ── reached ──► Reached                          the tier the probe found, and why layers are missing
+//!    └─ zygote_sandbox(SandboxAccess) ──► ZygoteSandbox   one zygote's directory, user, root and control groups
+//!          ├─ confine(Command)                            how the zygote enters (entry.rs, between fork and exec)
+//!          ├─ seal                                        how each forked worker confines itself (seal.rs)
+//!          └─ worker_resources ──► WorkerResources        one worker's scratch directory, ruleset, control groups
 //! ```
 
 mod spawn_handshake;
@@ -51,7 +51,7 @@ pub(crate) use zygote_sandbox::{WorkerResources, ZygoteSandbox};
 
 /// Prefix of the name of a scratch directory; its host's process number follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
-/// Directories of which is remembered whether a layer can be mounted over them.
+/// Directories for which the answer of [`Sandbox::layers_over`] is kept.
 const MAX_LAYERED: usize = 64;
 
 /// What a zygote and its workers may read, write, connect to and start.
@@ -65,7 +65,8 @@ pub(crate) struct SandboxAccess {
     pub(crate) granted: Vec<PathBuf>,
     /// Which hosts may be connected to.
     pub(crate) network: Network,
-    /// Whether Unix sockets may be created: no visible directory can hold one of another process.
+    /// Whether Unix sockets may be created. Workers may only if nothing is granted: a granted directory may hold the socket
+    /// of another process.
     pub(crate) local_sockets: bool,
     /// The directory workers run in, instead of their scratch directory.
     pub(crate) workspace: Option<PathBuf>,
@@ -73,6 +74,7 @@ pub(crate) struct SandboxAccess {
     pub(crate) workspace_version: Option<VersionMount>,
     /// Links in the scratch directory.
     pub(crate) names: Vec<GrantedName>,
+    /// Which code the first process runs.
     pub(crate) starts: Starts,
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct VersionMount {
     pub(crate) is_layer: bool,
 }
 
-/// Which code a process inside runs first.
+/// The code that the first process inside a sandbox runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Starts {
     /// The harness, until it has applied its seal.
@@ -95,7 +97,7 @@ pub(crate) enum Starts {
     Packages,
     /// A program that was configured; it is the first process.
     Program,
-    /// Code it wrote itself, as builds do.
+    /// Files that processes inside have written, as builds do.
     WrittenFiles,
 }
 
@@ -144,19 +146,19 @@ impl Sandbox {
         works
     }
 
-    /// Whether programs run in a user namespace that has no user but the host's, so that a layer cannot take over files of
-    /// another one.
+    /// Whether the user namespace of programs has one user only, that of the host. A layer then cannot take over files of other
+    /// users.
     pub(crate) fn maps_one_user() -> bool {
         !user::may_mount()
     }
 
-    /// Whether programs may not see a file because only a supplementary group of this process may.
+    /// Whether a file is hidden from programs, because this process may read it only by a supplementary group.
     pub(crate) fn hidden_files() -> impl Fn(&Metadata) -> bool {
         let groups = user::kept_groups();
         move |meta| groups.is_needed(meta)
     }
 
-    /// A private directory for one zygote and its workers.
+    /// Creates a private directory for one zygote and its workers.
     pub(crate) fn directory(&self) -> io::Result<Scratch> {
         let name = format!("{SCRATCH_PREFIX}{}-{}", std::process::id(), identity::instance_id());
         let path = self.scratch.join(name);

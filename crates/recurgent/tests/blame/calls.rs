@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{Fixture, check, code, metadata};
+use crate::{GuestFixture, check, code, metadata};
 
 /// A program of `boss.read` that uses the outcome of `reader.get`, which fails for everything but "a".
-fn write_boss(fixture: &Fixture, python: &str, ruby: &str) {
+fn write_boss(fixture: &GuestFixture, python: &str, ruby: &str) {
     fixture.writes(
         "boss.read",
         &format!("def read(x):\n    reader = delegate('reader', purpose='read')\n    {python}"),

@@ -3,7 +3,7 @@
 use recurgent::{Agent, Arguments, Outcome};
 use serde_json::{Value, json};
 
-use crate::{Fixture, check, closed_port, code, metadata};
+use crate::{GuestFixture, check, closed_port, code, metadata};
 
 /// A program that is accepted with some arguments and raises with others.
 struct Raising<'a> {
@@ -24,7 +24,7 @@ fn call(agent: &Agent, args: &Value) -> Outcome {
     agent.call("run", Arguments { args, ..Arguments::default() }).unwrap()
 }
 
-fn check_raising(fixture: &Fixture, case: &Raising<'_>) {
+fn check_raising(fixture: &GuestFixture, case: &Raising<'_>) {
     let at = usize::from(fixture.language == recurgent::Language::Ruby);
     let Some(program) = case.programs[at] else { return };
     let Raising { name, good, bad, .. } = case;

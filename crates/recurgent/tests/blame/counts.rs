@@ -5,10 +5,10 @@ use lifecycle::tool::KnownTool;
 use recurgent::Agent;
 use serde_json::{Value, json};
 
-use crate::{Fixture, check, closed_port};
+use crate::{GuestFixture, check, closed_port};
 
 /// Uses, values, failures and exhaustions of the tool `t`, and its failures that pattern memory knows.
-fn counts(fixture: &Fixture) -> (u64, u64, u64, u64, usize) {
+fn counts(fixture: &GuestFixture) -> (u64, u64, u64, u64, usize) {
     let runtime = fixture.runtime(&[]);
     let tool = Role::parse("t").unwrap();
     let known = runtime.store().tools(Some(&tool), 1).unwrap().remove(0);
@@ -20,7 +20,7 @@ fn counts(fixture: &Fixture) -> (u64, u64, u64, u64, usize) {
 }
 
 /// A boss that calls `t.f` with its argument, and gives null for an error.
-fn boss(fixture: &Fixture) -> Agent {
+fn boss(fixture: &GuestFixture) -> Agent {
     fixture.writes(
         "boss.run",
         "def run(x):\n    return delegate('t', purpose='work').f(x).value_or(None)",

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use recurgent::{Agent, Outcome};
 use serde_json::json;
 
-use crate::{Fixture, check, code, metadata};
+use crate::{GuestFixture, check, code, metadata};
 
 /// An agent that may read one file, and another of the same role that may read none.
 struct Readers {
@@ -16,7 +16,7 @@ struct Readers {
     _data: tempfile::TempDir,
 }
 
-fn readers(fixture: &Fixture) -> Readers {
+fn readers(fixture: &GuestFixture) -> Readers {
     let data = tempfile::tempdir().unwrap();
     let path = data.path().join("sales.csv");
     std::fs::write(&path, "1\n2\n").unwrap();

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use crate::services::{GOOD, OTHER, TestService};
-use crate::{Fixture, check, closed_port, code, metadata};
+use crate::{GuestFixture, check, closed_port, code, metadata};
 
 /// Programs that report an error of a type of their own when a service fails: for any exception, and for an answer with
 /// an error status.
@@ -246,7 +246,10 @@ fn a_connection_that_is_cut_off_is_the_services_fault() {
     });
 }
 
-fn accepted(fixture: &Fixture, (python, ruby): (&str, &str)) -> (TestService, recurgent::Agent) {
+fn accepted(
+    fixture: &GuestFixture,
+    (python, ruby): (&str, &str),
+) -> (TestService, recurgent::Agent) {
     let service = TestService::start();
     fixture.writes("web.get", python, ruby);
     let agent = fixture.agent("web", "loopback");

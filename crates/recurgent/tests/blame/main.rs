@@ -6,6 +6,8 @@ mod calls;
 mod classes;
 mod counts;
 mod files;
+#[path = "../common/fixture.rs"]
+mod fixture;
 mod handled;
 mod services;
 mod situations;
@@ -20,47 +22,16 @@ use lifecycle::artifact::ArtifactKey;
 use lifecycle::contract::Fingerprint;
 use lifecycle::draft::DraftFault;
 use lifecycle::request::{Method, Role};
-use recurgent::config::Config;
-use recurgent::provider::Scripted;
-use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
+use recurgent::{Agent, Arguments, Outcome};
 use serde_json::{Value, json};
 
-/// A runtime with a scripted model.
-struct Fixture {
-    language: Language,
-    model: Arc<Scripted>,
-    state: tempfile::TempDir,
-}
+use fixture::{GuestFixture, check, code};
 
-fn check(behaviour: impl Fn(&Fixture)) {
-    for language in Language::ALL {
-        let (model, state) = (Arc::new(Scripted::new()), tempfile::tempdir().unwrap());
-        behaviour(&Fixture { language, model, state });
-    }
-}
-
-impl Fixture {
-    fn runtime(&self, settings: &[(&str, &str)]) -> Runtime {
-        let mut config = Config::defaults();
-        config.set("state_dir", &self.state.path().display().to_string()).unwrap();
-        for (key, value) in settings {
-            config.set(key, value).unwrap();
-        }
-        Runtime::builder(config).provider(Arc::<Scripted>::clone(&self.model)).build().unwrap()
-    }
-
+impl GuestFixture {
     /// An agent whose programs may use this network.
     fn agent(&self, role: &str, network: &str) -> Agent {
         let runtime = self.runtime(&[("network", network)]);
         runtime.agent(role).guest(self.language).build().unwrap()
-    }
-
-    fn writes(&self, key: &str, python: &str, ruby: &str) {
-        let code = match self.language {
-            Language::Python => python,
-            Language::Ruby => ruby,
-        };
-        self.model.add(key, json!({"code": code}));
     }
 
     /// Queues a fault: the next request of the model finds no key.
@@ -80,18 +51,10 @@ impl Fixture {
         assert!(!versions.is_empty());
         versions.iter().map(|version| version.artifact.failures).sum()
     }
-
-    fn asked(&self) -> usize {
-        self.model.asked().len()
-    }
 }
 
 fn metadata<'a>(outcome: &'a Outcome, key: &str) -> Option<&'a str> {
     outcome.failure()?.metadata.get(key)?.as_str()
-}
-
-fn code(outcome: &Outcome) -> &str {
-    outcome.failure().map_or("ok", |failure| failure.kind.code())
 }
 
 /// A port on loopback at which nothing listens.
@@ -109,11 +72,7 @@ fn the_log_blames_as_the_outcome_does() {
         fixture.refuse_model_key("c.add");
         let outcome = agent.call("add", ("foo",)).unwrap();
         assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{outcome:?}");
-        let log = std::fs::read_to_string(fixture.state.path().join("recurgent.jsonl")).unwrap();
-        let blames: Vec<Value> = log
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap()["blame"].clone())
-            .collect();
+        let blames: Vec<Value> = fixture.log().iter().map(|entry| entry["blame"].clone()).collect();
         assert_eq!(blames, [Value::Null, json!("caller")]);
     });
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use recurgent::Agent;
 use serde_json::json;
 
-use crate::{Fixture, check, code, metadata};
+use crate::{GuestFixture, check, code, metadata};
 
 pub(crate) const GOOD: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\n{\"v\":1}";
@@ -87,7 +87,7 @@ const READERS: &[(&str, &str)] = &[
 ];
 
 fn accepted(
-    fixture: &Fixture,
+    fixture: &GuestFixture,
     (python, ruby): (&str, &str),
     settings: &[(&str, &str)],
 ) -> (TestService, Agent) {

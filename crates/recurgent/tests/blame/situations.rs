@@ -8,7 +8,7 @@ use recurgent::{Agent, Arguments, Language, Outcome};
 use serde_json::{Map, Value};
 
 use crate::services::{BUSY, GOOD, MAINTENANCE, OTHER, REFUSAL, TestService};
-use crate::{Fixture, check, closed_port, code, metadata};
+use crate::{GuestFixture, check, closed_port, code, metadata};
 
 const MOVED: &str =
     "HTTP/1.1 404 Gone\r\nContent-Length: 15\r\nConnection: close\r\n\r\n{\"error\":\"404\"}";
@@ -38,7 +38,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(fixture: &Fixture) -> Self {
+    fn of(fixture: &GuestFixture) -> Self {
         let file = fixture.state.path().join("data.txt");
         std::fs::write(&file, "12\n").unwrap();
         let missing = fixture.state.path().join("missing.txt");
@@ -86,7 +86,7 @@ fn differs(step: &Value, outcome: &Outcome) -> Option<String> {
 }
 
 /// Runs a situation; gives what went otherwise than it should.
-fn wrong(situation: &Value, fixture: &Fixture) -> Vec<String> {
+fn wrong(situation: &Value, fixture: &GuestFixture) -> Vec<String> {
     let places = Places::of(fixture);
     let mut wrong = Vec::new();
     for program in situation["programs"].as_array().unwrap() {
@@ -135,11 +135,7 @@ fn every_situation_is_judged_as_it_should_be() {
     let found = std::sync::Mutex::new(String::new());
     check(|fixture| {
         for situation in &situations {
-            let fixture = &Fixture {
-                language: fixture.language,
-                model: std::sync::Arc::default(),
-                state: tempfile::tempdir().unwrap(),
-            };
+            let fixture = &GuestFixture::new(fixture.language);
             for line in wrong(situation, fixture) {
                 let name = text(situation, "name");
                 let line = format!("{} {name}:\n  {line}\n", fixture.language);

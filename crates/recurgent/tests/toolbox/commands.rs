@@ -9,7 +9,7 @@ use recurgent::provider::Scripted;
 use recurgent::{Outcome, Runtime};
 use serde_json::json;
 
-use super::{Fixture, check, message};
+use super::{GuestFixture, check, message};
 
 const COMMANDS: &str = r#"
 tools = ["*"]
@@ -75,7 +75,7 @@ program = "no-such-program-here"
 reads_only = true
 "#;
 
-fn runtime(fixture: &Fixture, more: &str) -> Runtime {
+fn runtime(fixture: &GuestFixture, more: &str) -> Runtime {
     let file = fixture.state.path().join("config.toml");
     let state = fixture.state.path().display();
     fs::write(&file, format!("state_dir = \"{state}\"\n{COMMANDS}\n{more}")).unwrap();
@@ -84,7 +84,12 @@ fn runtime(fixture: &Fixture, more: &str) -> Runtime {
 }
 
 /// What a command answers to the keyword arguments.
-fn run(fixture: &Fixture, runtime: &Runtime, tool: &str, arguments: serde_json::Value) -> Outcome {
+fn run(
+    fixture: &GuestFixture,
+    runtime: &Runtime,
+    tool: &str,
+    arguments: serde_json::Value,
+) -> Outcome {
     let method = format!("use_{tool}");
     fixture.writes(
         &format!("desk.{method}"),

@@ -9,11 +9,11 @@ use recurgent::grants::ToolGrant;
 use recurgent::observe::Observer;
 use recurgent::schemars::{self, JsonSchema};
 use recurgent::toolbox::HostFunction;
-use recurgent::{Agent, Runtime};
+use recurgent::{Agent, Language, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Fixture, check, code, message};
+use super::{GuestFixture, check, code, message};
 
 /// Finds orders by words.
 #[derive(Deserialize, JsonSchema)]
@@ -49,7 +49,7 @@ fn add_orders(runtime: &Runtime) {
     runtime.toolbox().add(HostFunction::new("orders.search", search).reads_only()).unwrap();
 }
 
-fn desk(fixture: &Fixture, runtime: &Runtime) -> Agent {
+fn desk(fixture: &GuestFixture, runtime: &Runtime) -> Agent {
     fixture.agent(runtime, "desk").build().unwrap()
 }
 
@@ -381,11 +381,7 @@ fn a_cancelled_call_leaves_a_slow_function() {
 
 #[test]
 fn names_that_cannot_be_used_are_refused() {
-    let fixture = Fixture {
-        language: recurgent::Language::Python,
-        model: Arc::default(),
-        state: tempfile::tempdir().unwrap(),
-    };
+    let fixture = GuestFixture::new(Language::Python);
     let runtime = fixture.runtime(&[]);
     let toolbox = runtime.toolbox();
     let nothing = |_: Nothing| Ok::<_, String>(());

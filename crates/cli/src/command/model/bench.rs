@@ -12,7 +12,7 @@ use recurgent::config::Config;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::serve::{engine_options, run_prepared};
+use super::serve::{engine_options, exec_prepared};
 use super::{BenchOptions, folder, model_options};
 use crate::exit::{CommandFault, Exit};
 use crate::render;
@@ -34,7 +34,7 @@ pub(super) fn run(
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
     if !asked.prepared {
-        return Err(run_prepared(false));
+        return Err(exec_prepared(false));
     }
     let found = folder(&model_options(config)?)?.find(asked.name.as_deref());
     let model = found.ok_or_else(|| {
@@ -58,7 +58,7 @@ struct BenchReport {
     load: Duration,
     /// Without a kept prefix.
     cold: Measured,
-    /// With it, in an engine that was started anew.
+    /// With the prefix that the first engine kept, in a second engine.
     warm: Measured,
     peak_bytes: u64,
     file_bytes: u64,
@@ -70,7 +70,7 @@ fn measure(path: &Path, options: &EngineOptions, tokens: u32) -> Result<BenchRep
     let load = began.elapsed();
     let cold = ask(&mut engine, "Write a function that adds two numbers.", tokens)?;
     drop(engine);
-    // A new engine remembers nothing but what is on disk.
+    // A second engine knows only the prefix on disk.
     let mut engine = Engine::open(path, options)?;
     let warm = ask(&mut engine, "Write a function that reverses a text.", tokens)?;
     let file_bytes = std::fs::metadata(path).map(|found| found.len()).unwrap_or_default();
@@ -117,12 +117,13 @@ fn cpu_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Per second.
+/// Tokens per second.
 #[expect(clippy::cast_precision_loss, reason = "counts of tokens are small")]
 fn per_second(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }
 
+/// Seconds per token.
 #[expect(clippy::cast_precision_loss, reason = "counts of tokens are small")]
 fn per_token(tokens: usize, time: Duration) -> f64 {
     time.as_secs_f64() / tokens.max(1) as f64

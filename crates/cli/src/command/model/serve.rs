@@ -26,7 +26,7 @@ impl ServeOptions {
             let _ = rustix::process::setsid();
         }
         if !self.prepared {
-            return Err(run_prepared(self.detach));
+            return Err(exec_prepared(self.detach));
         }
         let launch = config.engine_launch();
         let folder = launch.folder().map_err(super::engine_fault)?.to_owned();
@@ -83,7 +83,7 @@ pub(super) fn engine_options(config: &Config) -> EngineOptions {
 
 /// Replaces this process by the same program with [`PROCESS_ENVIRONMENT`] and without inherited descriptors. Returns only
 /// if that fails.
-pub(super) fn run_prepared(clears_environment: bool) -> CommandFault {
+pub(super) fn exec_prepared(clears_environment: bool) -> CommandFault {
     let fault = |error: std::io::Error| {
         CommandFault::setup(format!("cannot start the engine: {error}; check engine_command"))
     };

@@ -30,13 +30,15 @@ pub(super) struct Conversation {
     pub(super) caller: Caller,
     last: Option<LastCall>,
     calls: u64,
+    /// Calls that were answered without a model.
+    without_model: u64,
     model_calls: u64,
     usage: Usage,
     /// Methods that were called.
     methods: BTreeSet<String>,
 }
 
-/// A call with all that is needed to teach it.
+/// A call, with what an example of it needs.
 struct LastCall {
     method: Method,
     inputs: Inputs,
@@ -55,6 +57,7 @@ impl Conversation {
             caller,
             last: None,
             calls: 0,
+            without_model: 0,
             model_calls: 0,
             usage: Usage::default(),
             methods: BTreeSet::new(),
@@ -72,6 +75,7 @@ impl Conversation {
         let outcome = self.caller.call(&method, arguments)?;
         if let Some(details) = &outcome.details {
             self.calls += 1;
+            self.without_model += u64::from(details.model_calls == 0);
             self.model_calls += u64::from(details.model_calls);
             self.usage += details.usage;
             self.methods.insert(method.as_str().to_owned());
@@ -111,7 +115,7 @@ impl Conversation {
         Ok(lines)
     }
 
-    /// The call and its attempts, as the log has them; nothing if the log is off.
+    /// The lines of the log about the call and its attempts; none if the log is off.
     fn logged(&self, details: &CallDetails) -> Vec<String> {
         let paint = render::paint(Stream::Output);
         let width = render::room(Stream::Output).columns;
@@ -166,7 +170,7 @@ impl Conversation {
         let last = self.last()?;
         let example =
             Example { inputs: last.inputs.clone(), expected: ExpectedResult::Value(expected) };
-        // Checked as any other: its size counts.
+        // Parsed like any other example, so that its size is checked.
         let example = Example::parse(&example.to_json())
             .map_err(|fault| CommandFault::usage(fault.to_string()))?;
         let (runtime, role) = (&self.caller.runtime, self.caller.agent.role());
@@ -180,7 +184,6 @@ impl Conversation {
 
     /// What the calls of this conversation cost.
     pub(super) fn cost(&self) -> Vec<String> {
-        let avoided = self.calls.saturating_sub(self.model_calls.min(self.calls));
         let usage = &self.usage;
         let money = match (self.model_calls, usage.cost) {
             (0, _) => "$0".to_owned(),
@@ -188,7 +191,7 @@ impl Conversation {
             (_, None) => "cost unknown (no price is configured for this model)".to_owned(),
         };
         vec![
-            format!("{} calls, {avoided} without a model", self.calls),
+            format!("{} calls, {} without a model", self.calls, self.without_model),
             format!(
                 "{} model calls: {} tokens sent ({} cached), {} received, {money}",
                 self.model_calls, usage.input_tokens, usage.cached_tokens, usage.output_tokens

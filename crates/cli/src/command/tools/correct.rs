@@ -268,7 +268,7 @@ impl CorrectionCommands {
                 return Err(CommandFault::usage("give one of --gives, --fails and --never"));
             }
         };
-        // Checked as any other: its size counts.
+        // Parsed like any other example, so that its size is checked.
         let example = Example::parse(&Example { inputs, expected }.to_json())
             .map_err(|fault| CommandFault::usage(fault.to_string()))?;
         self.runtime.programs().teach(&role, &method, &example)?;
@@ -391,7 +391,7 @@ impl CorrectionCommands {
         Ok(exit)
     }
 
-    /// The text as the person leaves it in the editor.
+    /// Lets a person change the text in an editor; gives the new text.
     fn edited(&self, old: &str, extension: &str) -> Result<String, CommandFault> {
         let Some(editor) = &self.editor else {
             return Err(CommandFault::usage(
