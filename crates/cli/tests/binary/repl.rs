@@ -55,12 +55,14 @@ fn the_last_call_is_explained_taught_rejected_and_priced() {
         .stderr_contains("nothing was called yet");
 }
 
-/// Tab completes what was called, open brackets go on, Ctrl-R finds an earlier line.
+/// Tab completes what was called, open brackets go on, Ctrl-R finds an earlier line. The person waits for the prompt: before it, the
+/// terminal edits lines itself and takes Ctrl-R for its own.
 #[test]
 fn a_person_edits_lines() {
     let script = r#"
 def answered(pattern):
     print(bool(re.search(pattern, wait('"kwargs"'))))
+    wait('echo> ')
 wait('echo> ')
 type('back [1,\r2]\r')
 answered(r'\[\s+1,\s+2\s+\]\s+\]')

@@ -20,11 +20,16 @@ def start(command):
 ";
 
 /// Starts the command and offers `wait` (until it shows a text, which is returned with all before it), `type` and
-/// `ended` (its exit code). There is no time limit: a test that waits for ever is a failure of the suite.
+/// `ended` (its exit code). After ten minutes it gives up and says what it has seen.
 const AT_A_TERMINAL: &str = r"
 before = termios.tcgetattr(theirs)
 child = start(sys.argv[1:])
 seen = b''
+def give_up(*_):
+    os.kill(child, signal.SIGKILL)
+    sys.exit('waited ten minutes; seen since the last text: ' + repr(seen))
+signal.signal(signal.SIGALRM, give_up)
+signal.alarm(600)
 def wait(text):
     global seen
     while text.encode() not in seen:
