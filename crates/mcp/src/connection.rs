@@ -195,10 +195,12 @@ impl Connection {
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         match self.service.call_tool(params).await {
-            Ok(result) => content::result(&result).map_err(|fault| match fault {
-                ToolFault::Failed(text) => ToolFault::Failed(self.secrets.out_of_text(text)),
-                other => other,
-            }),
+            Ok(result) => match content::result(&result) {
+                Err(ToolFault::Failed(text)) => {
+                    Err(ToolFault::Failed(self.secrets.out_of_text(text)))
+                }
+                answer => answer,
+            },
             Err(error) => Err(self.fault(&error)),
         }
     }

@@ -205,7 +205,7 @@ impl McpServer {
                 let list = async move { listed.list(&name, &reads_only).await };
                 let now = self.thread.run(list, limits).and_then(|listed| listed);
                 let now = now.inspect_err(|fault| state.count(fault))?;
-                self.check(state, now, known.revision.clone())?;
+                self.check(state, &now, known.revision.clone())?;
             }
             state.connection = Some(Arc::clone(&known));
             return Ok(known);
@@ -221,7 +221,7 @@ impl McpServer {
         let revision = pin.as_ref().and_then(|pin| pin.revision.clone());
         let opened = self.open(revision, limits);
         let (connection, now) = opened.inspect_err(|fault| state.count(fault))?;
-        self.check(state, now, connection.revision.clone())?;
+        self.check(state, &now, connection.revision.clone())?;
         state.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
@@ -230,7 +230,7 @@ impl McpServer {
     fn check(
         &self,
         state: &mut ServerState,
-        now: OutsideTool,
+        now: &OutsideTool,
         revision: Option<String>,
     ) -> Result<(), ToolFault> {
         let digest = now.digest();
