@@ -131,15 +131,13 @@ const WITHHOLDING: [&str; 6] =
 impl WrittenServer {
     /// Reads an entry; fields that this program does not know are set aside.
     fn read(entry: Value) -> Result<Self, String> {
+        let is_known = |field: &str| FIELDS.contains(&field);
+        let mut known = entry;
         let mut unknown = Vec::new();
-        let known = match entry {
-            Value::Object(mut fields) => {
-                unknown.extend(fields.keys().filter(|it| !FIELDS.contains(&it.as_str())).cloned());
-                fields.retain(|field, _| FIELDS.contains(&field.as_str()));
-                Value::Object(fields)
-            }
-            other => other,
-        };
+        if let Value::Object(fields) = &mut known {
+            unknown.extend(fields.keys().filter(|field| !is_known(field)).cloned());
+            fields.retain(|field, _| is_known(field));
+        }
         let written: Self = serde_json::from_value(known).map_err(|error| error.to_string())?;
         Ok(Self { unknown, ..written })
     }
