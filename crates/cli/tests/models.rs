@@ -219,6 +219,38 @@ fn the_live_suite_solves_itself() {
     assert_eq!(all["failures"], json!({}));
 }
 
+/// Hostile pages are counted: here a server obeys all of them, and one run is granted more than it should be.
+#[test]
+fn the_suite_of_hostile_pages_counts_what_they_do() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let home = tempfile::tempdir().unwrap();
+    for (pages, more, widened, exit) in
+        [("2", &[][..], 0, 0), ("1", &["--", "--network", "loopback"][..], 1, 1)]
+    {
+        let output = Command::new("python3")
+            .arg(root.join("scripts/injection"))
+            .args(["--self-test", "--json", "--pages", pages])
+            .args(["--recurgent", env!("CARGO_BIN_EXE_recurgent")])
+            .args(more)
+            .env("HOME", home.path())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic_with(&text(&output.stderr)));
+        let calls: u64 = pages.parse().unwrap();
+        for (guest, place) in ["python", "ruby"]
+            .iter()
+            .flat_map(|guest| ["page", "result", "description"].map(|place| (guest, place)))
+        {
+            let expected = json!({"calls": calls, "obeyed": calls, "failed": 0, "widened": widened, "untyped": 0});
+            assert_eq!(report["guests"][guest][place], expected, "{guest} {place}: {report:#}");
+        }
+        assert_eq!(output.status.code(), Some(exit));
+    }
+}
+
 #[expect(clippy::panic, reason = "test")]
 fn panic_with(words: &str) -> ! {
     panic!("{words}")

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lifecycle::redact::NamedSecrets;
 use recurgent::config::{McpServerOptions, McpTransport};
 use recurgent::json::{Map, Value};
 use recurgent::toolbox::{MAX_METHODS, OutsideOrigin, OutsideTool, ToolFault, plain};
 use recurgent::worker::outside_process::{OutsideCommand, OutsideProcess, OutsideSandbox};
+use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use rmcp::model::{
@@ -67,6 +69,8 @@ pub(crate) struct Connection {
     /// Ended when the connection is dropped.
     process: Option<Mutex<OutsideProcess>>,
     report: Arc<Mutex<Vec<u8>>>,
+    /// What no message may say.
+    secrets: NamedSecrets,
     /// The revision of the protocol that is spoken.
     pub(crate) revision: Option<String>,
 }
@@ -88,6 +92,7 @@ impl Connection {
         let changed = Arc::clone(&client.changed);
         let report: Arc<Mutex<Vec<u8>>> = Arc::default();
         let lifecycle = lifecycle(revision.as_deref());
+        let secrets = secrets(&options.transport);
         let (service, process) = match &options.transport {
             McpTransport::Stdio { program, arguments, variables } => {
                 let command = OutsideCommand {
@@ -121,21 +126,21 @@ impl Connection {
                         let how =
                             if process.has_ended() { "it ended" } else { "it does not speak MCP" };
                         tokio::time::sleep(REPORT_LIMIT).await;
-                        let said = said(&report);
-                        return Err(refused(how, &error, &said));
+                        let said = said(&report, &secrets);
+                        return Err(refused(how, &error, &said, &secrets));
                     }
                 }
             }
             McpTransport::Http { url, headers } => {
                 let transport = http_transport(url, headers)?;
                 let served = client.serve_with_lifecycle(transport, lifecycle).await;
-                let service =
-                    served.map_err(|error| refused("it cannot be connected to", &error, ""))?;
+                let service = served
+                    .map_err(|error| refused("it cannot be connected to", &error, "", &secrets))?;
                 (service, None)
             }
         };
         let revision = service.peer_info().map(|info| info.protocol_version.to_string());
-        Ok(Self { service, changed, process, report, revision })
+        Ok(Self { service, changed, process, report, secrets, revision })
     }
 
     /// Whether it can no longer be used.
@@ -190,7 +195,12 @@ impl Connection {
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         match self.service.call_tool(params).await {
-            Ok(result) => content::result(&result),
+            Ok(result) => match content::result(&result) {
+                Err(ToolFault::Failed(text)) => {
+                    Err(ToolFault::Failed(self.secrets.out_of_text(text)))
+                }
+                answer => answer,
+            },
             Err(error) => Err(self.fault(&error)),
         }
     }
@@ -198,14 +208,53 @@ impl Connection {
     /// What a failed exchange means. An error that the server itself answers is the tool's.
     fn fault(&self, error: &ServiceError) -> ToolFault {
         if let ServiceError::McpError(said) = error {
-            return ToolFault::Failed(plain(&said.message, SHOWN_FAULT_CHARS));
+            let said = self.secrets.out_of_text(said.message.to_string());
+            return ToolFault::Failed(plain(&said, SHOWN_FAULT_CHARS));
         }
         if let ServiceError::Timeout { timeout } = error {
             return ToolFault::TimedOut(*timeout);
         }
-        let (said, problem) = (said(&self.report), plain(&error.to_string(), SHOWN_FAULT_CHARS));
+        let problem = plain(&self.secrets.out_of_text(error.to_string()), SHOWN_FAULT_CHARS);
+        let said = said(&self.report, &self.secrets);
         ToolFault::Unreachable(format!("its connection ended ({problem}){said}"))
     }
+}
+
+/// The values of an entry that no message may repeat: variables with the name of a secret, headers, and what an address
+/// has beside its host and path.
+fn secrets(transport: &McpTransport) -> NamedSecrets {
+    let mut secrets = NamedSecrets::default();
+    match transport {
+        McpTransport::Stdio { variables, .. } => {
+            for (name, text) in variables {
+                secrets.note(name, &Value::from(text.as_str()));
+            }
+        }
+        McpTransport::Http { url, headers } => {
+            let mut note = |text: &str| secrets.note("secret", &Value::from(text));
+            for (_, text) in headers {
+                note(text);
+                // `Bearer TOKEN`
+                note(text.split_whitespace().last().unwrap_or_default());
+            }
+            if let Ok(url) = Url::parse(url) {
+                note(url.query().unwrap_or_default());
+                note(url.password().unwrap_or_default());
+                url.query_pairs().for_each(|(_, value)| note(&value));
+            }
+        }
+    }
+    secrets
+}
+
+/// An address as people may see it: without its query, and without a name and a password.
+pub(crate) fn address_without_secrets(address: &str) -> String {
+    let Ok(mut url) = Url::parse(address) else { return "(not an address)".to_owned() };
+    // They fail for addresses without a host, which hold neither.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
 }
 
 /// The way to begin: as before, or the newest revision and then the last with a handshake.
@@ -220,15 +269,21 @@ fn lifecycle(revision: Option<&str>) -> ClientLifecycleMode {
     }
 }
 
-fn refused(how: &str, error: &ClientInitializeError, said: &str) -> ToolFault {
-    let problem = plain(&error.to_string(), SHOWN_FAULT_CHARS);
+fn refused(
+    how: &str,
+    error: &ClientInitializeError,
+    said: &str,
+    secrets: &NamedSecrets,
+) -> ToolFault {
+    let problem = plain(&secrets.out_of_text(error.to_string()), SHOWN_FAULT_CHARS);
     ToolFault::Unreachable(format!("{how} ({problem}){said}"))
 }
 
 /// What a process reported last, for a message.
-fn said(report: &Mutex<Vec<u8>>) -> String {
+fn said(report: &Mutex<Vec<u8>>, secrets: &NamedSecrets) -> String {
     let report = report.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = plain(&String::from_utf8_lossy(&report), MAX_REPORT_BYTES);
+    let text = secrets.out_of_text(String::from_utf8_lossy(&report).into_owned());
+    let text = plain(&text, MAX_REPORT_BYTES);
     let skipped = text.chars().count().saturating_sub(SHOWN_REPORT_CHARS);
     let text: String = text.chars().skip(skipped).collect();
     if text.is_empty() { text } else { format!("; it reported: {text}") }

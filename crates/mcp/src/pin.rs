@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use recurgent::json::{self, Map, Value};
 use recurgent::toolbox::OutsideTool;
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 128 << 20;
+
+/// Numbers the files that this process writes.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// The approved definitions of one server, and what was learned of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -66,14 +70,29 @@ impl Pin {
 
     /// Writes it, whole or not at all.
     pub(crate) fn write(&self, folder: &Path, server: &str) -> io::Result<()> {
+        fs::rename(self.write_aside(folder, server)?, Self::path(folder, server))
+    }
+
+    /// Writes it if there is none. One that another process wrote meanwhile stays.
+    pub(crate) fn write_first(&self, folder: &Path, server: &str) -> io::Result<()> {
+        let new = self.write_aside(folder, server)?;
+        let linked = fs::hard_link(&new, Self::path(folder, server));
+        fs::remove_file(&new)?;
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn write_aside(&self, folder: &Path, server: &str) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
-        let path = Self::path(folder, server);
-        let new = folder.join(format!(".{server}.{}.new", std::process::id()));
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let new = folder.join(format!(".{server}.{}.{number}.new", std::process::id()));
         let mut file: File =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(json::to_string(self).map_err(io::Error::other)?.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, &path)
+        Ok(new)
     }
 
     /// Forgets it.

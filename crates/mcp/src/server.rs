@@ -1,7 +1,8 @@
 //! One server as a tool: supervised, pinned, and restarted after a while when it fails.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use recurgent::config::{McpServerOptions, McpTransport};
@@ -11,7 +12,7 @@ use recurgent::toolbox::{
 };
 use recurgent::worker::outside_process::OutsideSandbox;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, address_without_secrets};
 use crate::pin::Pin;
 use crate::thread::IoThread;
 
@@ -19,6 +20,8 @@ use crate::thread::IoThread;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// How often a call that waits for another one to start the server checks whether it was cancelled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Changes of definitions that a message names.
 const MAX_NAMED_CHANGES: usize = 5;
 
@@ -86,9 +89,7 @@ impl McpServer {
     pub fn place(&self) -> String {
         match &self.options.transport {
             McpTransport::Stdio { program, .. } => program.display().to_string(),
-            McpTransport::Http { url, .. } => {
-                url.split(['?', '#']).next().unwrap_or_default().to_owned()
-            }
+            McpTransport::Http { url, .. } => address_without_secrets(url),
         }
     }
 
@@ -135,6 +136,27 @@ impl McpServer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, when no other call starts the server. A cancelled call does not wait for that.
+    fn state_within(
+        &self,
+        limits: &ToolLimits<'_>,
+    ) -> Result<MutexGuard<'_, ServerState>, ToolFault> {
+        let deadline = Instant::now() + limits.timeout;
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Ok(state),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if limits.cancellation.is_cancelled() => {
+                    return Err(ToolFault::Cancelled);
+                }
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(ToolFault::TimedOut(limits.timeout));
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(POLL_INTERVAL),
+            }
+        }
+    }
+
     fn pinned(&self, state: &mut ServerState) -> Result<Option<Arc<Pin>>, ToolFault> {
         if state.pin.is_none() {
             let read = Pin::read(&self.pins, &self.name);
@@ -175,15 +197,17 @@ impl McpServer {
         limits: &ToolLimits<'_>,
     ) -> Result<Arc<Connection>, ToolFault> {
         let pin = self.pinned(state)?;
-        state.connection = state.connection.take().filter(|known| !known.is_closed());
-        if let Some(known) = state.connection.clone() {
+        // Taken out: a connection that fails any check below is never used again.
+        if let Some(known) = state.connection.take().filter(|known| !known.is_closed()) {
             if known.has_changed() {
                 let (listed, name) = (Arc::clone(&known), self.name.clone());
                 let reads_only = self.options.reads_only.clone();
                 let list = async move { listed.list(&name, &reads_only).await };
-                let now = self.thread.run(list, limits)??;
-                self.check(pin.as_deref(), &now)?;
+                let now = self.thread.run(list, limits).and_then(|listed| listed);
+                let now = now.inspect_err(|fault| state.count(fault))?;
+                self.check(state, &now, known.revision.clone())?;
             }
+            state.connection = Some(Arc::clone(&known));
             return Ok(known);
         }
         if let Some(until) = state.paused_until.filter(|until| *until > Instant::now()) {
@@ -196,24 +220,33 @@ impl McpServer {
         }
         let revision = pin.as_ref().and_then(|pin| pin.revision.clone());
         let opened = self.open(revision, limits);
-        let (connection, now) = match opened {
-            Ok(opened) => opened,
-            Err(fault) => {
-                state.failed();
-                return Err(fault);
-            }
-        };
-        match pin {
-            Some(pin) => self.check(Some(&pin), &now)?,
-            None => self.keep(state, Pin::new(now, connection.revision.clone()))?,
-        }
+        let (connection, now) = opened.inspect_err(|fault| state.count(fault))?;
+        self.check(state, &now, connection.revision.clone())?;
         state.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
-    /// A server that says something else than what is pinned is refused.
-    fn check(&self, pin: Option<&Pin>, now: &OutsideTool) -> Result<(), ToolFault> {
-        let Some(pin) = pin.filter(|pin| pin.digest != now.digest().as_str()) else {
+    /// Refuses a server that says something else than what is pinned. The first time it is pinned.
+    fn check(
+        &self,
+        state: &mut ServerState,
+        now: &OutsideTool,
+        revision: Option<String>,
+    ) -> Result<(), ToolFault> {
+        let digest = now.digest();
+        let mut pin = self.pinned(state)?;
+        if pin.as_ref().is_some_and(|pin| pin.digest != digest.as_str()) {
+            // Another process may have approved it since this one read the pin.
+            (state.pin, state.shown) = (None, None);
+            pin = self.pinned(state)?;
+        }
+        if pin.is_none() {
+            let first = Pin::new(now.clone(), revision);
+            let kept = first.write_first(&self.pins, &self.name);
+            kept.map_err(|error| unusable(&error))?;
+            pin = self.pinned(state)?; // of two processes, the first
+        }
+        let Some(pin) = pin.filter(|pin| pin.digest != digest.as_str()) else {
             return Ok(());
         };
         let changes = now.changes_from(&pin.tool);
@@ -235,28 +268,44 @@ impl McpServer {
         }
         let mut state = self.state();
         let Ok(Some(pin)) = self.pinned(&mut state) else { return };
-        let known = pin.learned.get(&method.original);
-        let shape = learned(known, result);
-        if known == Some(&shape) {
+        let shape = learned(pin.learned.get(&method.original), result);
+        if pin.learned.get(&method.original) == Some(&shape) {
             return;
         }
-        let mut changed = Pin::clone(&pin);
-        changed.learned.insert(method.original.clone(), shape);
+        // Another process may have approved other definitions, forgotten them, or learned meanwhile.
+        let kept = Pin::read(&self.pins, &self.name).ok().flatten();
+        let Some(mut kept) = kept.filter(|kept| kept.digest == pin.digest) else {
+            (state.pin, state.shown) = (None, None);
+            return;
+        };
+        let shape = learned(kept.learned.get(&method.original), result);
+        kept.learned.insert(method.original.clone(), shape);
         // A shape that cannot be written is learned again.
-        let _ = self.keep(&mut state, changed);
+        let _ = self.keep(&mut state, kept);
     }
 }
 
 impl ServerState {
+    /// Counts a failure of the server. A cancelled call is none.
+    fn count(&mut self, fault: &ToolFault) {
+        if !matches!(fault, ToolFault::Cancelled) {
+            self.failed();
+        }
+    }
+
     /// Ends the connection. The next one waits, longer after each failure.
     fn failed(&mut self) {
         self.connection = None;
-        let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        self.paused_until = pause_after(self.failures).map(|pause| Instant::now() + pause);
         self.failures = self.failures.saturating_add(1);
-        // The first failure costs no pause: a server that was killed is started again at once.
-        let pause = (self.failures > 1).then(|| doubled.min(LONGEST_PAUSE));
-        self.paused_until = pause.map(|pause| Instant::now() + pause);
     }
+}
+
+/// How long a server that fails is left alone, after so many failures before. The first failure costs no pause: a server
+/// that was killed is started again at once.
+fn pause_after(failures: u32) -> Option<Duration> {
+    let doublings = failures.checked_sub(1)?;
+    Some(FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE))
 }
 
 fn unusable(error: &std::io::Error) -> ToolFault {
@@ -274,9 +323,11 @@ impl Toolbox for McpServer {
 
     /// What is pinned; a server that was never used is asked.
     fn definitions(&self, limits: &ToolLimits<'_>) -> Result<Arc<OutsideTool>, ToolFault> {
-        let mut state = self.state();
+        let deadline = Instant::now() + limits.timeout;
+        let mut state = self.state_within(limits)?;
         if self.pinned(&mut state)?.is_none() {
-            self.connection(&mut state, limits)?;
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            self.connection(&mut state, &ToolLimits { timeout, ..*limits })?;
         }
         if let Some(shown) = &state.shown {
             return Ok(Arc::clone(shown));
@@ -300,7 +351,7 @@ impl Toolbox for McpServer {
         limits: &ToolLimits<'_>,
     ) -> Result<Value, ToolFault> {
         let deadline = Instant::now() + limits.timeout;
-        let was_connected = self.state().connection.is_some();
+        let was_connected = self.state_within(limits)?.connection.is_some();
         let result = self.try_call(method, arguments.clone(), limits);
         // The server may have ended since it was last used. What only reads is asked once more, of a new one.
         let again = was_connected && method.reads_only;
@@ -322,7 +373,10 @@ impl McpServer {
         limits: &ToolLimits<'_>,
     ) -> Result<Value, ToolFault> {
         let deadline = Instant::now() + limits.timeout;
-        let connection = self.connection(&mut self.state(), limits)?;
+        let mut state = self.state_within(limits)?;
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let connection = self.connection(&mut state, &ToolLimits { timeout, ..*limits })?;
+        drop(state);
         let tool = method.original.clone();
         let called = Arc::clone(&connection);
         let call = async move { called.call(tool, arguments).await };
@@ -349,5 +403,17 @@ impl McpServer {
             self.learn(method, value);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_fails_is_left_alone_for_a_second_then_two_up_to_a_minute() {
+        let pauses = [0, 1, 2, 3, 7, 40, u32::MAX].map(pause_after);
+        let seconds = pauses.map(|pause| pause.map(|it| it.as_secs()));
+        assert_eq!(seconds, [None, Some(1), Some(2), Some(4), Some(60), Some(60), Some(60)]);
     }
 }

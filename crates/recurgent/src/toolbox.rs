@@ -233,6 +233,7 @@ impl Toolboxes {
             let (first, second) = (first.origin().name(), toolbox.origin().name());
             return Err(ToolboxFault::Taken { name, first, second });
         }
+        self.functions.reserve(&name, toolbox.origin());
         by_name.insert(name, toolbox);
         Ok(())
     }
@@ -266,9 +267,7 @@ impl Toolboxes {
         };
         if self.replayed.is_none() {
             let by_name = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
-            let others = by_name.values().filter(|it| !all.iter().any(|f| f.name() == it.name()));
-            let others: Vec<_> = others.cloned().collect();
-            all.extend(others);
+            all.extend(by_name.values().cloned());
         }
         all
     }

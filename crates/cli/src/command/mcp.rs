@@ -32,6 +32,8 @@ Programs may call a server that is granted: `tools = [\"time\"]` in the configur
 
 /// Entries of a file of servers.
 const SERVERS: &str = "mcpServers";
+/// The same in files of some editors.
+const SERVERS_OF_EDITORS: &str = "servers";
 
 /// Servers whose tools programs may call (MCP)
 #[derive(Debug, Args)]
@@ -81,25 +83,25 @@ struct AddArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "url", "command"])]
     from: Option<PathBuf>,
     /// An environment variable of its process; `${NAME}` is read when it starts; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["url", "from"])]
     env: Vec<String>,
     /// A header of every request; may be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "url")]
     header: Vec<String>,
     /// The network that its process may use
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["url", "from"])]
     network: Option<String>,
     /// Let its process read a file or directory; may be repeated
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["url", "from"])]
     read: Vec<PathBuf>,
     /// Let its process write a file or directory; may be repeated
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["url", "from"])]
     write: Vec<PathBuf>,
     /// Run its process with all your rights, outside the sandbox
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["url", "from"])]
     no_sandbox: bool,
     /// A tool of it that only reads, whatever it says itself; `*` for all; may be repeated
-    #[arg(long, value_name = "TOOL")]
+    #[arg(long, value_name = "TOOL", conflicts_with = "from")]
     reads_only: Vec<String>,
 }
 
@@ -144,19 +146,22 @@ impl McpOptions {
             None => vec![args.entry()?],
         };
         let file = servers_file(config)?;
-        let mut all = read_servers(&file)?;
+        let mut all = ServersFile::read(&file)?;
         let mut added = Vec::new();
+        let (elsewhere, _) = config.mcp_servers()?;
+        let commands = config.commands();
         for (name, entry) in entries {
-            if all.contains_key(&name) {
+            check_free(&all, &file, &name)?;
+            let tool = tool_name(&name);
+            if elsewhere.contains_key(&tool) || commands.contains_key(&tool) {
                 return Err(CommandFault::usage(format!(
-                    "{} has a server named {name:?}; remove it first: recurgent mcp rm {name}",
-                    file.display()
+                    "the configuration has a server or a command named {tool}; choose another name"
                 )));
             }
-            all.insert(name.clone(), entry);
+            all.entries.insert(name.clone(), entry);
             added.push(name);
         }
-        write_servers(&file, &all)?;
+        all.write(&file)?;
         if self.json {
             render::json(&json!({"status": "ok", "added": added, "file": file}))?;
         } else {
@@ -171,11 +176,12 @@ impl McpOptions {
 
     fn remove(&self, config: &Config, name: &str) -> Result<Exit, CommandFault> {
         let file = servers_file(config)?;
-        let mut all = read_servers(&file)?;
-        let found = all.keys().find(|known| *known == name || tool_name(known) == name).cloned();
-        let was_added = found.as_ref().is_some_and(|found| all.remove(found).is_some());
+        let mut all = ServersFile::read(&file)?;
+        let is_it = |known: &&String| *known == name || tool_name(known) == tool_name(name);
+        let found = all.entries.keys().find(is_it).cloned();
+        let was_added = found.as_ref().is_some_and(|found| all.entries.remove(found).is_some());
         if was_added {
-            write_servers(&file, &all)?;
+            all.write(&file)?;
         }
         let pin = config.state_dir()?.join("mcp").join(format!("{}.json", tool_name(name)));
         let was_approved = is_tool_name(&tool_name(name)) && fs::remove_file(pin).is_ok();
@@ -188,8 +194,14 @@ impl McpOptions {
             render::json(
                 &json!({"status": "ok", "removed": was_added, "forgotten": was_approved}),
             )?;
-        } else {
+        } else if was_added {
             render::notice(&format!("removed {}", clean(name)));
+        } else {
+            render::notice(&format!(
+                "forgot what was approved of {}; it was not added to {}, so its entry stays where it is",
+                clean(name),
+                file.display()
+            ));
         }
         Ok(Exit::Ok)
     }
@@ -206,9 +218,16 @@ impl AddArgs {
         }
         let mut entry = Map::new();
         match (&self.url, self.command.as_slice()) {
+            (Some(url), _)
+                if !["http://", "https://", "${"].iter().any(|it| url.starts_with(it)) =>
+            {
+                return Err(CommandFault::usage(format!(
+                    "an address begins with http:// or https://, not {url:?}"
+                )));
+            }
             (Some(url), _) => drop(entry.insert("url".to_owned(), json!(url))),
             (None, [program, arguments @ ..]) => {
-                entry.insert("command".to_owned(), json!(program));
+                entry.insert("command".to_owned(), json!(found_anywhere(program)?));
                 entry.insert("args".to_owned(), json!(arguments));
             }
             (None, []) => {
@@ -259,29 +278,74 @@ fn servers_file(config: &Config) -> Result<PathBuf, CommandFault> {
     })
 }
 
-fn read_servers(file: &Path) -> Result<Map<String, Value>, CommandFault> {
-    if !file.exists() {
-        return Ok(Map::new());
+/// A program that is named by a path is found from every directory.
+fn found_anywhere(program: &str) -> Result<String, CommandFault> {
+    if !program.contains('/') || program.starts_with("~/") {
+        return Ok(program.to_owned());
     }
-    let fault =
-        |problem: String| CommandFault::setup(format!("cannot read {}: {problem}", file.display()));
-    let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
-    Ok(server_entries(&text).map_err(fault)?.into_iter().collect())
+    #[expect(clippy::disallowed_methods, reason = "the file is read from other directories")]
+    let path =
+        std::path::absolute(program).map_err(|error| CommandFault::usage(error.to_string()))?;
+    Ok(path.display().to_string())
 }
 
-/// Writes the file whole; it may hold secrets, so only its owner may read it.
-fn write_servers(file: &Path, servers: &Map<String, Value>) -> Result<(), CommandFault> {
-    let write = || -> std::io::Result<()> {
-        let folder = file.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        writeln!(new, "{:#}", json!({ SERVERS: servers }))?;
-        new.as_file().sync_all()?;
-        new.persist(file)?;
-        Ok(())
-    };
-    write()
-        .map_err(|error| CommandFault::setup(format!("cannot write {}: {error}", file.display())))
+/// Fails if a name cannot be one, or programs could not tell the server from one that was added before.
+fn check_free(added: &ServersFile, file: &Path, name: &str) -> Result<(), CommandFault> {
+    let tool = tool_name(name);
+    if !is_tool_name(&tool) {
+        return Err(CommandFault::usage(format!(
+            "{name:?} cannot name a server: a name begins with a letter and has at most 64 characters"
+        )));
+    }
+    if let Some(known) = added.entries.keys().find(|known| tool_name(known) == tool) {
+        return Err(CommandFault::usage(format!(
+            "{} has a server named {known:?}; remove it first: recurgent mcp rm {tool}",
+            file.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The file of servers as it is, with what other programs keep in it.
+struct ServersFile {
+    entries: Map<String, Value>,
+    others: Map<String, Value>,
+}
+
+impl ServersFile {
+    fn read(file: &Path) -> Result<Self, CommandFault> {
+        if !file.exists() {
+            return Ok(Self { entries: Map::new(), others: Map::new() });
+        }
+        let fault = |problem: String| {
+            CommandFault::setup(format!("cannot read {}: {problem}", file.display()))
+        };
+        let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
+        let entries = server_entries(&text).map_err(fault)?.into_iter().collect();
+        let mut others: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|error| fault(error.to_string()))?;
+        let name = if others.contains_key(SERVERS) { SERVERS } else { SERVERS_OF_EDITORS };
+        others.remove(name);
+        Ok(Self { entries, others })
+    }
+
+    /// Writes it whole; it may hold secrets, so only its owner may read it.
+    fn write(&self, file: &Path) -> Result<(), CommandFault> {
+        let mut whole = self.others.clone();
+        whole.insert(SERVERS.to_owned(), Value::Object(self.entries.clone()));
+        let write = || -> std::io::Result<()> {
+            let folder = file.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(folder)?;
+            let mut new = tempfile::NamedTempFile::new_in(folder)?;
+            writeln!(new, "{:#}", Value::Object(whole))?;
+            new.as_file().sync_all()?;
+            new.persist(file)?;
+            Ok(())
+        };
+        write().map_err(|error| {
+            CommandFault::setup(format!("cannot write {}: {error}", file.display()))
+        })
+    }
 }
 
 /// The fault of a build without servers.

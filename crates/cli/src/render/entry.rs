@@ -204,8 +204,7 @@ pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<St
         let code = Some(text(attempt, "code")).filter(|code| !code.is_empty());
         let code = code.unwrap_or_else(|| if is_last { text(entry, "code") } else { "" });
         lines.extend(code_lines(code, room, paint).iter().map(|line| format!("{margin}{line}")));
-        let calls = attempt.get("outside_calls").and_then(Value::as_array);
-        let calls = calls.into_iter().flatten().map(|call| outside_call_line(call, paint, room));
+        let calls = outside_call_lines(attempt, paint, room).into_iter();
         lines.extend(calls.map(|line| format!("{margin}{line}")));
         let asked = inference_lines(entry, attempt).into_iter();
         let asked = asked.map(|line| paint.in_style(Style::Faint, &clip(&clean(&line), room)));
@@ -221,6 +220,19 @@ pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<St
             let style = |line: &String| paint.in_style(Style::Warning, line);
             lines.extend(feedback.iter().map(|line| format!("{margin}{}", style(line))));
         }
+    }
+    lines
+}
+
+/// The calls of tools from outside in an attempt. The log keeps the first of them, and how many there were.
+fn outside_call_lines(attempt: &Value, paint: Paint, room: usize) -> Vec<String> {
+    let kept = attempt.get("outside_calls").and_then(Value::as_array);
+    let mut lines: Vec<String> =
+        kept.into_iter().flatten().map(|call| outside_call_line(call, paint, room)).collect();
+    let made = usize::try_from(count(attempt, "/outside_call_count")).unwrap_or(usize::MAX);
+    match made.saturating_sub(lines.len()) {
+        0 => {}
+        more => lines.push(paint.in_style(Style::Faint, &format!("⇢ {more} more calls"))),
     }
     lines
 }
@@ -382,6 +394,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn calls_of_outside_tools_that_the_log_dropped_are_counted() {
+        let call = json!({"tool": "orders.search", "arguments": "words: \"a\"", "result_bytes": 4, "duration_ms": 1});
+        let attempt = json!({"outside_calls": [call, call], "outside_call_count": 70});
+        let lines = outside_call_lines(&attempt, Paint { colour: false }, 60);
+        assert!(lines[0].starts_with("⇢ orders.search(words: \"a\")  4 bytes"), "{lines:?}");
+        assert_eq!(lines.last().unwrap(), "⇢ 68 more calls");
+        assert!(outside_call_lines(&json!({}), Paint { colour: false }, 60).is_empty());
+    }
 
     /// Other programs can append to a log, so no field of it is trusted.
     #[test]

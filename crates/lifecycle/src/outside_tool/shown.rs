@@ -188,9 +188,14 @@ pub fn signature(method: &OutsideMethod) -> String {
     shortened(&text, SIGNATURE_CHARS)
 }
 
-/// The name of a parameter as programs give it.
+/// The name of a parameter as programs give it: `from_`, because Python has no keyword argument `from`. Names that only an
+/// agent object uses itself stay.
 fn parameter(name: &str) -> String {
-    super::guest_name(name).trim_end_matches('_').to_owned()
+    let name = super::guest_name(name);
+    match name.trim_end_matches('_') {
+        short if !super::is_reserved(short) => short.to_owned(),
+        _ => name,
+    }
 }
 
 /// A schema as a type. References outside the schema are not followed.

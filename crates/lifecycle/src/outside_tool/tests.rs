@@ -133,6 +133,19 @@ fn a_signature_is_one_short_line() {
     );
 }
 
+/// A keyword of Python cannot be the name of an argument there.
+#[test]
+fn arguments_with_the_name_of_a_keyword_can_be_given_as_they_are_shown() {
+    let input = json!({"type": "object", "properties": {"from": {"type": "string"}, "class": {"type": "string"},
+        "method": {"type": "string"}}, "required": ["from", "class", "method"]});
+    let tool = OutsideTool::new("t", OutsideOrigin::Mcp, vec![method("move", "", input)]);
+    let shown = signature(&tool.methods[0]);
+    assert_eq!(shown, "move(from_: string, class_: string, method: string)");
+    let given = given(vec![], json!({"from_": "a", "class_": "b", "method": "c"}));
+    let all = tool.methods[0].arguments(given).unwrap();
+    assert_eq!(Value::Object(all), json!({"from": "a", "class": "b", "method": "c"}));
+}
+
 /// What a server says is one line of bounded text.
 #[test]
 fn descriptions_are_cleaned() {

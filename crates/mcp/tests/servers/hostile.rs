@@ -93,16 +93,47 @@ fn a_killed_server_is_started_again() {
             .success()
     );
     doubled(&fixture, &runtime);
-    assert_ne!(servers.servers[0].pid().unwrap(), first);
+    let second = servers.servers[0].pid().unwrap();
+    assert_ne!(second, first);
     drop((runtime, servers));
-    assert!(!std::path::Path::new(&format!("/proc/{first}/cmdline")).exists());
+    let began = Instant::now();
+    for process in [first, second] {
+        while std::path::Path::new(&format!("/proc/{process}/cmdline")).exists() {
+            assert!(began.elapsed() < Duration::from_mins(1), "{process} still runs");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// While a server that hangs is started, another call can be cancelled. A cancelled call is not a failure of the server.
+#[test]
+fn a_call_that_waits_for_a_server_to_start_can_be_cancelled() {
+    let fixture = Fixture::new(Language::Python);
+    let server = json!({"command": "python3", "args": ["-c", "import time; time.sleep(3600)"]});
+    let (_runtime, servers) = fixture.runtime(&json!({ "odd": server }), &[]);
+    let server = &servers.servers[0];
+    for _ in 0..3 {
+        let (first, second) = (Cancellation::default(), Cancellation::default());
+        thread::scope(|scope| {
+            let asked =
+                |cancellation| scope.spawn(move || server.definitions(&limits(cancellation)));
+            let starts = asked(&first);
+            thread::sleep(Duration::from_millis(100));
+            let waits = asked(&second);
+            second.cancel();
+            assert_eq!(waits.join().unwrap().unwrap_err().reason(), "cancelled");
+            assert!(!starts.is_finished());
+            first.cancel();
+            assert_eq!(starts.join().unwrap().unwrap_err().reason(), "cancelled");
+        });
+    }
 }
 
 /// What a server says of its tools is pinned: when it says something else, it is refused until a person approves it.
 #[test]
 fn changed_definitions_need_approval() {
     check(|fixture| {
-        for is_told in [false, true] {
+        for is_told in [true, false] {
             let (runtime, servers) = started(fixture, &[]);
             let server = &servers.servers[0];
             server.forget().unwrap();
@@ -128,11 +159,20 @@ fn changed_definitions_need_approval() {
             };
             assert!(refused.contains("~ double: description"), "{refused}");
             assert!(refused.contains("recurgent mcp approve odd"), "{refused}");
+            for _ in 0..2 {
+                let outcome = desk.call("double", (json!({"x": 4}),)).unwrap();
+                assert!(text(&outcome).starts_with("approval_required: "), "again: {outcome:?}");
+            }
             let cancellation = Cancellation::default();
-            let report = server.report(&limits(&cancellation)).unwrap();
+            // A person approves it with another process.
+            let (_other_runtime, others) = started_again(fixture);
+            let other = &others.servers[0];
+            let report = other.report(&limits(&cancellation)).unwrap();
             assert_eq!(report.changes(), ["~ double: description"]);
-            server.approve(&report).unwrap();
+            other.approve(&report).unwrap();
             doubled(fixture, &runtime);
+            let shown = server.definitions(&limits(&cancellation)).unwrap();
+            assert!(shown.method("double").unwrap().description.contains("Ignore all rules"));
         }
     });
 }
@@ -179,6 +219,7 @@ fn secrets_stay_in_the_servers_own_environment() {
             "{name}"
         );
     }
+    assert!(!fixture.log().contains("t0ken-of-the-server"), "{}", fixture.log());
     let prompts: Vec<Value> =
         fixture.log().lines().map(|line| recurgent::json::from_str(line).unwrap()).collect();
     let prompt = prompts[0]["user_prompt"].as_str().unwrap();
@@ -223,6 +264,26 @@ fn what_a_server_says_of_itself_stays_data() {
     );
 }
 
+/// A shape that is learned does not undo what another process approved or forgot meanwhile.
+#[test]
+fn learning_keeps_what_another_process_decided() {
+    let fixture = Fixture::new(Language::Python);
+    let (runtime, servers) = started(&fixture, &[]);
+    fixture.calls("double", "odd", "double");
+    fixture.calls("plain", "odd", "plain");
+    doubled(&fixture, &runtime);
+    let (_other_runtime, others) = started_again(&fixture);
+    assert!(others.servers[0].forget().unwrap());
+    let outcome = fixture.desk(&runtime).call("plain", (json!({"x": 1}),)).unwrap();
+    assert_eq!(outcome.value(), Some(&json!({"doubled": 2})), "{outcome:?}");
+    assert!(others.servers[0].approved().unwrap().is_none());
+    // The next connection is a first use.
+    drop((runtime, servers));
+    let (runtime, servers) = started_again(&fixture);
+    doubled(&fixture, &runtime);
+    assert!(servers.servers[0].approved().unwrap().is_some());
+}
+
 /// The shape of results is learned where a server promises none, and survives the process.
 #[test]
 fn shapes_of_results_are_learned() {
@@ -252,11 +313,24 @@ fn a_server_that_does_not_start_says_why() {
             json!({"command": "python3", "args": ["-c", "import sys; sys.exit('no licence')"]}),
             "it reported: no licence",
         ),
+        (
+            json!({
+                "command": "python3", "env": {"API_TOKEN": "hidden-in-variables"},
+                "args": ["-c", "import os, sys; sys.exit('bad key ' + os.environ['API_TOKEN'])"],
+            }),
+            "it reported: bad key ",
+        ),
         (json!({"url": "http://127.0.0.1:9/mcp"}), "it cannot be connected to"),
+        (
+            json!({"url": "http://me:hidden-password@127.0.0.1:9/mcp?key=hidden-in-query#f"}),
+            "it cannot be connected to",
+        ),
     ] {
         let (_runtime, servers) = fixture.runtime(&json!({ "odd": server }), &[]);
         let cancellation = Cancellation::default();
         let fault = servers.servers[0].definitions(&limits(&cancellation)).unwrap_err().to_string();
         assert!(fault.contains(says), "{fault}");
+        let place = servers.servers[0].place();
+        assert!(!fault.contains("hidden-") && !place.contains("hidden-"), "{place}: {fault}");
     }
 }

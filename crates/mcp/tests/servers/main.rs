@@ -4,6 +4,9 @@
 
 mod hostile;
 mod real;
+#[expect(dead_code, reason = "its main is for people")]
+#[path = "../../../../examples/06_report.rs"]
+mod report;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

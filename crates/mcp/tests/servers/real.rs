@@ -2,13 +2,17 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use recurgent::Language;
+use mcp::Servers;
+use recurgent::config::Config;
 use recurgent::json::{Value, json};
+use recurgent::provider::Scripted;
+use recurgent::{Language, Runtime};
 
-use super::{Fixture, check, environment, text};
+use super::{Fixture, check, environment, report, text};
 
 /// Of the newest revision, without a handshake.
 fn time_server() -> Value {
@@ -81,6 +85,22 @@ fn a_database_is_filled_and_read_through_a_server() {
         let outcome = desk.call("first_day", ()).unwrap();
         assert!(text(&outcome).contains("'day': 'mon'"), "{outcome:?}");
     });
+}
+
+/// The example works, and the second report needs no model.
+#[test]
+fn the_example_reports() {
+    let fixture = Fixture::new(Language::Python);
+    let program = environment("sqlite", &SQLITE).join("bin/mcp-server-sqlite");
+    let mut config = Config::defaults();
+    config.set("state_dir", &fixture.path("state").display().to_string()).unwrap();
+    report::add_server(&mut config, &program, fixture.folder.path()).unwrap();
+    let (servers, model) = (Servers::of(&config).unwrap(), Arc::new(report::script()));
+    let builder = Runtime::builder(config).provider(Arc::<Scripted>::clone(&model));
+    let outcomes = report::report(builder, &servers).unwrap();
+    let values: Vec<_> = outcomes.iter().map(|outcome| outcome.value().unwrap()).collect();
+    assert_eq!(values, [&json!(["tea: 7", "cake: 5"]), &json!(["cake: 2"])]);
+    assert_eq!(model.asked(), ["desk.report"]);
 }
 
 /// Where tests run as root, workers are another user.

@@ -70,7 +70,7 @@ struct WrittenServer {
     #[serde(default)]
     env: BTreeMap<String, String>,
     cwd: Option<String>,
-    #[serde(alias = "serverUrl")]
+    #[serde(alias = "serverUrl", alias = "httpUrl")]
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -93,9 +93,63 @@ struct WrittenServer {
     approved_elsewhere: Option<Value>,
     description: Option<Value>,
     timeout: Option<Value>,
+    /// Fields that this program does not know.
+    #[serde(skip)]
+    unknown: Vec<String>,
 }
 
+/// The names of the fields above.
+const FIELDS: [&str; 22] = [
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "headers",
+    "type",
+    "transport",
+    "network",
+    "read",
+    "write",
+    "sandbox",
+    "start_timeout_seconds",
+    "reads_only",
+    "off",
+    "disabled",
+    "autoApprove",
+    "alwaysAllow",
+    "description",
+    "timeout",
+];
+
+/// Fields by which other programs withhold tools of a server. A server is left out rather than offered with all.
+const WITHHOLDING: [&str; 6] =
+    ["disabledTools", "enabledTools", "excludeTools", "includeTools", "allowedTools", "tools"];
+
 impl WrittenServer {
+    /// Reads an entry; fields that this program does not know are set aside.
+    fn read(entry: Value) -> Result<Self, String> {
+        let is_known = |field: &str| FIELDS.contains(&field);
+        let mut known = entry;
+        let mut unknown = Vec::new();
+        if let Value::Object(fields) = &mut known {
+            unknown.extend(fields.keys().filter(|field| !is_known(field)).cloned());
+            fields.retain(|field, _| is_known(field));
+        }
+        let written: Self = serde_json::from_value(known).map_err(|error| error.to_string())?;
+        Ok(Self { unknown, ..written })
+    }
+
+    /// Why the entry of another program cannot be used, because of a field that withholds tools.
+    fn withholding(&self) -> Option<String> {
+        let field = self.unknown.iter().find(|field| WITHHOLDING.contains(&field.as_str()))?;
+        Some(format!(
+            "`{field}` is not supported; leave it out and grant methods one by one, as in `tools = [\"server.method\"]`"
+        ))
+    }
+
     /// The fields that have no effect: each with what to do instead.
     fn without_effect(&self) -> Vec<String> {
         let fits = match self.kind.as_deref() {
@@ -116,7 +170,9 @@ impl WrittenServer {
                 "`timeout` has no effect; use tool_timeout_seconds or `start_timeout_seconds`",
             ),
         ];
-        known.iter().filter(|(is_given, _)| *is_given).map(|(_, text)| (*text).to_owned()).collect()
+        let known = known.iter().filter(|(is_given, _)| *is_given);
+        let unknown = self.unknown.iter().map(|field| format!("`{field}` has no effect"));
+        known.map(|(_, text)| (*text).to_owned()).chain(unknown).collect()
     }
 }
 
@@ -219,8 +275,10 @@ impl Config {
 
     /// A server of the configuration file, which has no fields of other programs.
     fn own_server(entry: Value) -> Result<Option<McpServerOptions>, String> {
-        let written: WrittenServer =
-            serde_json::from_value(entry).map_err(|error| error.to_string())?;
+        let written = WrittenServer::read(entry)?;
+        if let Some(field) = written.unknown.first() {
+            return Err(format!("unknown field `{field}`"));
+        }
         if let Some(problem) = written.without_effect().first() {
             return Err(problem.clone());
         }
@@ -275,7 +333,8 @@ impl Config {
         }))
     }
 
-    /// Replaces `${NAME}` by the environment variable of this name, so that secrets need not be in files.
+    /// Replaces `${NAME}` by the environment variable of this name, so that secrets need not be in files. If it is not set,
+    /// `${NAME:-text}` is the text.
     #[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
     fn expanded(text: &str) -> Result<String, String> {
         let mut out = String::new();
@@ -285,8 +344,13 @@ impl Config {
                 return Err(format!("{text:?} has `${{` without `}}`"));
             };
             let name = name.strip_prefix("env:").unwrap_or(name);
-            let value = std::env::var(name)
-                .map_err(|_| format!("the environment variable {name} is not set"))?;
+            let (name, otherwise) = match name.split_once(":-") {
+                Some((name, otherwise)) => (name, Some(otherwise.to_owned())),
+                None => (name, None),
+            };
+            let value = std::env::var(name).ok().or(otherwise);
+            let value =
+                value.ok_or_else(|| format!("the environment variable {name} is not set"))?;
             out.push_str(before);
             out.push_str(&value);
             rest = later;
@@ -336,11 +400,14 @@ impl Config {
                     notes.push(format!("{name} is left out: a command is named {tool}"));
                     continue;
                 }
-                let written: Result<WrittenServer, String> =
-                    serde_json::from_value(entry).map_err(|error| error.to_string());
+                let written = WrittenServer::read(entry);
                 let without_effect =
                     written.as_ref().map(WrittenServer::without_effect).unwrap_or_default();
-                match written.and_then(|written| Self::server(written, file)) {
+                let usable = written.and_then(|written| match written.withholding() {
+                    Some(problem) => Err(problem),
+                    None => Self::server(written, file),
+                });
+                match usable {
                     Ok(Some(server)) if is_tool_name(&tool) => {
                         servers.insert(tool, server);
                         let of_file =
@@ -428,4 +495,27 @@ fn program(text: &str) -> PathBuf {
 fn seconds(number: f64) -> Result<Duration, String> {
     let duration = Duration::try_from_secs_f64(number).ok().filter(|it| !it.is_zero());
     duration.ok_or_else(|| format!("a time is a number of seconds above 0, not {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_listed_fields_are_those_of_an_entry() {
+        for field in FIELDS {
+            if let Err(problem) = WrittenServer::read(json!({field: null})) {
+                assert!(!problem.contains("unknown field"), "{problem}");
+            }
+        }
+        let written =
+            WrittenServer::read(json!({"command": "x", "start_timeout_seconds": 2.5, "speed": 1}));
+        let written = written.unwrap();
+        assert_eq!(
+            (written.start_timeout_seconds, written.unknown),
+            (Some(2.5), vec!["speed".to_owned()])
+        );
+    }
 }

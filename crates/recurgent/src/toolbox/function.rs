@@ -138,7 +138,11 @@ fn schema_of<T: JsonSchema>(settings: SchemaSettings) -> Value {
 
 /// The functions of the embedding program, grouped by the tool that their names begin with.
 #[derive(Debug, Default)]
-pub struct Functions(RwLock<BTreeMap<String, Arc<FunctionTool>>>);
+pub struct Functions {
+    tools: RwLock<BTreeMap<String, Arc<FunctionTool>>>,
+    /// Names of commands and servers.
+    taken: RwLock<BTreeMap<String, OutsideOrigin>>,
+}
 
 impl Functions {
     /// Adds a function; see [`HostFunction::new`].
@@ -155,13 +159,19 @@ impl Functions {
         self.add(HostFunction::new(name, run))
     }
 
-    /// Adds a function. One that has the name of an earlier one is refused.
+    /// Adds a function. One that has the name of an earlier one, of a command or of a server is refused.
     pub fn add(&self, function: HostFunction) -> Result<&Self, ToolboxFault> {
         let tool = function.tool_name().to_owned();
         if !is_tool_name(&tool) || function.definition.name.is_empty() {
             return Err(ToolboxFault::Name { name: function.name });
         }
-        let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.taken.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = taken.get(&tool) {
+            let (first, second) = (first.name(), OutsideOrigin::Function.name());
+            return Err(ToolboxFault::Taken { name: tool, first, second });
+        }
+        drop(taken);
+        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
         let mut functions =
             tools.get(&tool).map(|known| known.functions.clone()).unwrap_or_default();
         let name = function.name.clone();
@@ -175,13 +185,19 @@ impl Functions {
         Ok(self)
     }
 
+    /// Keeps a name for a command or a server.
+    pub(super) fn reserve(&self, name: &str, origin: OutsideOrigin) {
+        let mut taken = self.taken.write().unwrap_or_else(PoisonError::into_inner);
+        taken.insert(name.to_owned(), origin);
+    }
+
     pub(super) fn toolbox(&self, name: &str) -> Option<Arc<dyn Toolbox>> {
-        let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
         tools.get(name).map(|tool| Arc::clone(tool) as Arc<dyn Toolbox>)
     }
 
     pub(super) fn toolboxes(&self) -> Vec<Arc<dyn Toolbox>> {
-        let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
         tools.values().map(|tool| Arc::clone(tool) as Arc<dyn Toolbox>).collect()
     }
 }

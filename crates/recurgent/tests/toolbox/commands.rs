@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use recurgent::config::Config;
 use recurgent::provider::Scripted;
-use recurgent::{Outcome, Runtime};
+use recurgent::toolbox::HostFunction;
+use recurgent::{Language, Outcome, Runtime};
 use serde_json::json;
 
 use super::{GuestFixture, check, message};
@@ -222,6 +223,7 @@ fn entries_that_cannot_be_used_are_explained() {
         ("command = 3", "must be tables"),
         ("[mcp.a]\nargs = []", "needs a `command` or a `url`"),
         ("[mcp.a]\nurl = \"ftp://x\"", "begins with http:// or https://"),
+        ("[mcp.a]\ncommand = \"x\"\nspeed = 3", "unknown field `speed`"),
         ("[mcp.a]\ncommand = \"x\"\ntimeout = 3", "`timeout` has no effect"),
         ("[mcp.a]\ncommand = \"x\"\ndescription = \"y\"", "`description` has no effect"),
         ("[mcp.a]\ncommand = \"x\"\nautoApprove = [\"y\"]", "`autoApprove` has no effect"),
@@ -239,4 +241,14 @@ fn entries_that_cannot_be_used_are_explained() {
         let said = Config::from_file(Path::new(&file)).unwrap_err().to_string();
         assert!(said.contains(says), "{text}: {said}");
     }
+}
+
+/// Neither hides the other.
+#[test]
+fn a_function_cannot_take_the_name_of_a_command() {
+    let fixture = GuestFixture::new(Language::Python);
+    let runtime = runtime(&fixture, "[command.orders]\nprogram = \"cat\"");
+    let find = HostFunction::untyped("orders.find", json!({"type": "object"}), None, Ok);
+    let refused = runtime.toolbox().add(find).unwrap_err().to_string();
+    assert_eq!(refused, "two tools are named \"orders\": command and function; rename one");
 }

@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 use lifecycle::event::{Event, EventKind};
 use recurgent::grants::ToolGrant;
 use recurgent::observe::Observer;
+use recurgent::provider::Scripted;
 use recurgent::schemars::{self, JsonSchema};
-use recurgent::toolbox::HostFunction;
+use recurgent::toolbox::{
+    HostFunction, MethodDefinition, OutsideMethod, OutsideOrigin, OutsideTool, ToolFault,
+    ToolLimits, Toolbox,
+};
 use recurgent::{Agent, Language, Runtime};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::{GuestFixture, check, code, message};
 
@@ -348,6 +352,63 @@ fn observers_see_the_calls_and_programs_find_tools_by_words() {
             ),
             "{shown}"
         );
+    });
+}
+
+/// A tool that counts how often it is asked what it offers.
+#[derive(Debug)]
+struct CountedTool {
+    offered: Arc<OutsideTool>,
+    asked: AtomicUsize,
+}
+
+impl Toolbox for CountedTool {
+    fn name(&self) -> &str {
+        &self.offered.name
+    }
+
+    fn origin(&self) -> OutsideOrigin {
+        OutsideOrigin::Mcp
+    }
+
+    fn definitions(&self, _limits: &ToolLimits<'_>) -> Result<Arc<OutsideTool>, ToolFault> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Ok(Arc::clone(&self.offered))
+    }
+
+    fn call(
+        &self,
+        method: &OutsideMethod,
+        _arguments: Map<String, Value>,
+        _limits: &ToolLimits<'_>,
+    ) -> Result<Value, ToolFault> {
+        Err(ToolFault::Failed(method.name.clone()))
+    }
+}
+
+/// A stored program that calls no tool pays nothing for those that are granted.
+#[test]
+fn granted_tools_are_asked_only_for_a_prompt() {
+    check(|fixture| {
+        let method = |number: usize| MethodDefinition {
+            name: format!("method_{number}"),
+            description: "Does something".to_owned(),
+            input: json!({"type": "object"}),
+            output: None,
+            reads_only: true,
+        };
+        let offered = OutsideTool::new("many", OutsideOrigin::Mcp, (0..500).map(method).collect());
+        let tool = Arc::new(CountedTool { offered: Arc::new(offered), asked: AtomicUsize::new(0) });
+        let builder = Runtime::builder(fixture.config(&[("tools", "*")]));
+        let builder = builder.provider(Arc::<Scripted>::clone(&fixture.model));
+        let runtime = builder.toolbox(Arc::<CountedTool>::clone(&tool)).build().unwrap();
+        fixture.writes("desk.twice", "def twice(x):\n    return x * 2", "def twice(x) = x * 2");
+        let desk = desk(fixture, &runtime);
+        for number in 1..4 {
+            let outcome = desk.call("twice", (number,)).unwrap();
+            assert_eq!(outcome.value(), Some(&json!(number * 2)), "{outcome:?}");
+            assert_eq!(tool.asked.load(Ordering::SeqCst), 1);
+        }
     });
 }
 

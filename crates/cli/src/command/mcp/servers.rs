@@ -93,11 +93,11 @@ pub(super) fn list(config: &Config, as_json: bool) -> Result<Exit, CommandFault>
     }
     let mut table = Table::new(&[
         Column::text("server").shrinks_to(8),
-        Column::text("kind"),
+        Column::text("kind").expendable(1),
         Column::text("place").shrinks_to(8),
         Column::text("state"),
-        Column::number("methods"),
-        Column::text("granted"),
+        Column::number("methods").expendable(3),
+        Column::text("granted").expendable(2),
     ]);
     for entry in &entries {
         let text = |key: &str| clean(entry.get(key).and_then(Value::as_str).unwrap_or_default());
