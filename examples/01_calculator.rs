@@ -10,8 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     calc.set("memory", 5)?;
 
     let sum = call!(calc.add(3))?;
-    let warm = call!(calc.convert(100, from: "celsius", to: "fahrenheit"))?;
-    for outcome in [sum, warm] {
+    let fahrenheit = call!(calc.convert(100, from: "celsius", to: "fahrenheit"))?;
+    for outcome in [sum, fahrenheit] {
         match outcome.result {
             Ok(value) => println!("{}.{} = {value}", outcome.role, outcome.method),
             Err(failure) => println!("{failure}"),

@@ -1,7 +1,7 @@
 //! Floors: the cost of the same work without Recurgent.
 //!
-//! *F* is a loop in the guest language behind a socket: framed JSON, cached code. *K* is a warm interpreter of that
-//! language that forks a child, runs the code in it and reaps it.
+//! The bare loop runs in the guest language behind a socket: framed JSON, cached code. The bare fork is a warm interpreter
+//! of that language that forks a child, runs the code in it and reaps it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -21,9 +21,9 @@ const FRAME: &str = concat!(
 /// What a bare interpreter does with each frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BareMode {
-    /// Runs cached code and answers: *F*.
+    /// Runs cached code and answers.
     Loop,
-    /// Forks, compiles, runs, answers, reaps: *K*.
+    /// Forks a child that compiles, runs and answers, and reaps it.
     Fork,
     /// Forks a child that runs, answers with its process id, and waits.
     Hold,

@@ -41,22 +41,22 @@ pub(crate) enum Guests {
     One,
 }
 
-const F: &str = "F, a bare loop";
-const K: &str = "K, a bare fork";
+const BARE_LOOP: &str = "a bare loop";
+const BARE_FORK: &str = "a bare fork";
 
 #[rustfmt::skip]
 pub(crate) const COSTS: &[Cost] = &[
-    each("stored-call",     "warm stored call, end to end (select, execute, judge, commit, log)",  F,                   times(8.0),             stored::end_to_end),
-    each("stored-call-hot", "the same, 20 calls in a row and then 20 of the floor",                F,                   RowBound::None,            stored::hot),
+    each("stored-call",     "warm stored call, end to end (select, execute, judge, commit, log)",  BARE_LOOP,           times(8.0),             stored::end_to_end),
+    each("stored-call-hot", "the same, 20 calls in a row and then 20 of the floor",                BARE_LOOP,           RowBound::None,         stored::hot),
     each("full-store",      "the same with 500 tools, 5,000 artifacts, 10,000 history records",    "an empty store",    times(1.2),             stored::full_store),
     each("big-context",     "the same with a context of 1 MB, one small key of it changed",        "a small context",   times(2.0),             stored::big_context),
-    each("fresh-program",   "new one-line program in its own sandboxed child, spare ready, end to end without the model", K, times(1.0),       fresh::program),
-    each("next-attempt",    "rejected attempt to the next attempt's program running",              K,                   times(2.0),             fresh::next_attempt),
+    each("fresh-program",   "new one-line program in its own sandboxed child, spare ready, end to end without the model", BARE_FORK, times(1.0), fresh::program),
+    each("next-attempt",    "rejected attempt to the next attempt's program running",              BARE_FORK,           times(2.0),             fresh::next_attempt),
     each("sandboxed-warm",  "exchange with a warm worker, sandboxed",                              "unsandboxed",       times(1.2),             sandbox::warm),
     each("sandboxed-fork",  "program in a child of its own, sandboxed",                            "unsandboxed",       times(1.5),             sandbox::fork),
     each("sandboxed-cold",  "first program of a runtime, sandboxed",                               "unsandboxed",       times(1.4),             sandbox::cold),
-    each("ask-context",     "a program asks the host: runtime_context of an agent it holds",       F,                   times(1.5),             asks::runtime_context),
-    each("ask-content",     "a program asks the host: content of an earlier result",               F,                   times(1.5),             asks::content),
+    each("ask-context",     "a program asks the host: runtime_context of an agent it holds",       BARE_LOOP,           times(1.5),             asks::runtime_context),
+    each("ask-content",     "a program asks the host: content of an earlier result",               BARE_LOOP,           times(1.5),             asks::content),
     each("wall-limit",      "past a program's wall limit until the caller gets the failure, p99, 2 × cores spinning", "",        at_most(0.025, Unit::Seconds), limits::overshoot),
     each("survivors",       "processes alive after programs met their wall limit",                 "",                  at_most(0.0, Unit::Processes), limits::survivors),
     packaged(each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit)),

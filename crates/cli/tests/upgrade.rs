@@ -59,7 +59,8 @@ impl Fixture {
         serde_json::from_str(&out).unwrap_or_else(|_| panic!("{line:?} printed {out}{err}"))
     }
 
-    /// Every stored program answers, in an order that calls of one session depend on.
+    /// Checks that every stored program gives the expected value. Calls of one session depend on those before them, so the
+    /// order counts.
     #[track_caller]
     fn check_calls(&self, calls: &[StoredCall]) {
         for (guest, line, expected) in calls {

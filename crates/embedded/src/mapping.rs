@@ -50,10 +50,10 @@ impl MappedFile {
     pub(crate) fn release(&self, range: Range<usize>) {
         #[expect(unsafe_code, reason = "dropping pages of a map that could be written loses data")]
         // SAFETY: the map is read-only, so its pages hold what the file holds, before and after.
-        let dropped = unsafe {
+        let released = unsafe {
             self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())
         };
-        drop(dropped); // Only memory is at stake.
+        drop(released); // A failure only keeps the memory in use.
     }
 }
 

@@ -1,8 +1,8 @@
-//! Keys and values of the stable beginnings of prompts, kept on disk.
+//! A cache on disk for the attention keys and values of prompt prefixes that many prompts share.
 //!
 //! A file is named for the model, the version of this engine and the tokens it was computed from. Its last bytes are
-//! the digest of the others, so a damaged file is noticed and written anew. A cache that cannot be used only costs time,
-//! so no failure of it is reported.
+//! the digest of the others, so a damaged file is noticed and written anew. Without the cache an answer only takes longer,
+//! so its failures are not reported.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -13,16 +13,16 @@ use sha2::{Digest, Sha256};
 
 use crate::kv::KvCache;
 
-/// The version of the files. Raise it if the forward pass computes other numbers.
+/// The version of the files. Raise it when the forward pass computes other numbers than before.
 const VERSION: u32 = 1;
 /// The ending of the files. Others in the folder are left alone.
 const EXTENSION: &str = "kv";
-/// Shorter beginnings are computed faster than they are worth a file.
+/// Fewest tokens of a prefix that is saved: a shorter one is computed quickly.
 const MIN_TOKENS: usize = 16;
 /// Bytes of a digest.
 const DIGEST_BYTES: usize = 32;
 
-/// A folder of computed beginnings.
+/// A folder of saved prefixes.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     folder: PathBuf,
@@ -31,12 +31,12 @@ pub(crate) struct PrefixCache {
 }
 
 impl PrefixCache {
-    /// The cache of one model, which is known by the digest of its file.
+    /// The cache of one model, identified by the digest of its file.
     pub(crate) fn new(folder: &Path, max_bytes: u64, model: [u8; DIGEST_BYTES]) -> Self {
         Self { folder: folder.to_owned(), max_bytes, model }
     }
 
-    /// Fills `cache` with what was computed for exactly these tokens.
+    /// Fills `cache` with the saved keys and values of exactly these tokens. Returns whether there were any.
     pub(crate) fn load(&self, tokens: &[u32], cache: &mut KvCache) -> bool {
         let path = self.path(tokens);
         let loaded = Self::try_load(&path, tokens, cache);
@@ -50,7 +50,7 @@ impl PrefixCache {
         }
     }
 
-    /// Keeps what `cache` holds for its tokens, if that is worth it, and drops the files that were not used for longest.
+    /// Saves `cache` if it has enough tokens, and removes the least recently used files beyond the limit.
     pub(crate) fn save(&self, cache: &KvCache) {
         if cache.len() >= MIN_TOKENS {
             drop(self.try_save(cache).and_then(|()| self.evict()));
@@ -89,7 +89,7 @@ impl PrefixCache {
         }
         fs::create_dir_all(&self.folder)?;
         let path = self.path(cache.tokens());
-        // Another engine may write the same file, so each writes its own and the last rename counts.
+        // Another engine may write the same file, so each writes a file of its own and renames it.
         let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
         let written = File::create(&unfinished).and_then(|mut file| {
             file.write_all(&numbers)?;
@@ -102,7 +102,7 @@ impl PrefixCache {
         renamed
     }
 
-    /// Removes the files that were not used for longest until the rest fits.
+    /// Removes the least recently used files until the others fit.
     fn evict(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

@@ -179,9 +179,9 @@ pub enum RunVerdict {
     ContractBroken,
     /// It gave external data without saying where it came from.
     Unsourced,
-    /// It failed, and its repairs used up the call's second chances.
+    /// It failed, and its repairs used up the retries of the call.
     Exhausted,
-    /// It could not use what arrived from outside: a fault of the world that passes, or a change it must follow.
+    /// It could not use what a service answered: a fault of the world that passes, or a change that it must follow.
     Unread,
     /// It failed through a fault of the world.
     Excused,
@@ -220,7 +220,7 @@ impl RunVerdict {
     }
 
     /// Whether the program is to blame.
-    pub fn speaks_against(self) -> bool {
+    pub fn counts_against(self) -> bool {
         match self {
             Self::Failed | Self::ContractBroken | Self::Unsourced | Self::Exhausted => true,
             Self::Succeeded | Self::Answered | Self::Referred | Self::Unread | Self::Excused => {

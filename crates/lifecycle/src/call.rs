@@ -315,11 +315,11 @@ impl Call {
     ) -> Step {
         let origin = Origin::Artifact(artifact.checksum);
         let proven = Some(artifact.track_record.shapes.prove(&self.request));
-        let suggests_change = artifact.track_record.recent.suggests_change();
+        let answers_changed = artifact.track_record.recent.answers_changed();
         let mut pending = PendingAttempt {
             origin,
             proven,
-            suggests_change,
+            answers_changed,
             last_resort,
             ..PendingAttempt::default()
         };

@@ -41,7 +41,7 @@ pub(crate) struct JudgementInputs<'a> {
     /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
     pub(crate) proven: Option<bool>,
     /// Whether the stored program could not use what arrived from outside in its last calls either.
-    pub(crate) suggests_change: bool,
+    pub(crate) answers_changed: bool,
     pub(crate) observed: &'a Observation,
     /// A file that the call names and that the program cannot see.
     pub(crate) unseen_file: Option<&'a str>,
@@ -143,7 +143,7 @@ fn failed_service(inputs: &JudgementInputs<'_>) -> Option<(FailedService, Option
     let Attribution::World { outside, granted, chosen } = found else { return None };
     let in_doubt = matches!(outside, Outside::Answer { .. });
     let means = match (in_doubt, is_new && chosen) {
-        (true, _) if inputs.suggests_change => FailedService::Changed,
+        (true, _) if inputs.answers_changed => FailedService::Changed,
         (_, true) => FailedService::IsChosen,
         (true, false) => FailedService::InDoubt,
         (false, false) => FailedService::Excuses,
@@ -229,7 +229,7 @@ fn raised_by_outside(
 ) -> (Reason, Failure) {
     let reason = match outside {
         Outside::Agent => Reason::CallFailed,
-        Outside::Answer { .. } if inputs.suggests_change => {
+        Outside::Answer { .. } if inputs.answers_changed => {
             return (Reason::AnswerChanged, Failure::new(FailureKind::Execution, text));
         }
         Outside::Answer { .. } => Reason::AnswerUnread,

@@ -1,8 +1,8 @@
-//! Programs that end without a result: null that they neither assigned nor returned, or a value that they only
-//! print, without any effect.
+//! Programs that end without a result and without any effect. Their value is null that they neither assigned nor
+//! returned, or they only print a value.
 //!
-//! Such a null is never accepted silently. The program is rejected, and its feedback says what was seen. When the
-//! retries are spent the caller gets null, marked as weak, and no program is kept.
+//! Such a program is rejected, and the feedback says what it did instead. When the retries are used up the caller gets
+//! null, marked as weak, and no program is kept.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use crate::request::CallRequest;
 /// Characters of a program's output that feedback repeats.
 const MAX_PRINTED_CHARS: usize = 200;
 /// Uses of a library that reach the outside.
-const OUTSIDE: Facts = NETWORK.and(SEND).and(FILES).and(PROCESS);
+const OUTSIDE: Facts = NETWORK.union(SEND).union(FILES).union(PROCESS);
 
 /// The rejection of a program that ended without a result; `None`: it gave one, or needs none.
 pub(crate) fn rejection(
@@ -32,9 +32,10 @@ pub(crate) fn rejection(
     {
         return None;
     }
-    let message = format!("the program gave no result: {}; return the value instead", seen(report));
+    let message =
+        format!("the program gave no result: {}; return the value instead", what_it_did(report));
     let (reason, failure) = if let Some(breach) = null_breach(request) {
-        // The caller cannot be given null.
+        // The contract does not allow null, so the caller cannot get it when the retries are used up.
         let message = format!("{}; {message}", breach.message);
         (Reason::ContractBroken, Failure { message, ..breach })
     } else {
@@ -48,7 +49,8 @@ pub(crate) fn rejection(
     Some(Box::new(Rejection::new(reason, failure.with("required_correction", correction))))
 }
 
-/// Whether the value is not a result. Null that a program writes down is one; what it only prints is not.
+/// Whether the value is not a result. Null that a program assigns or returns is a result; a value that it only prints is
+/// not.
 fn is_missing(
     value: &Value,
     result_from: ResultFrom,
@@ -65,7 +67,8 @@ fn is_missing(
     }
 }
 
-fn seen(report: &Report) -> String {
+/// What the program did instead of giving a result, for its feedback.
+fn what_it_did(report: &Report) -> String {
     match (report.output.stdout.trim(), report.result_from) {
         ("", ResultFrom::Function) => "its function ended without `return`".to_owned(),
         ("", ResultFrom::Expression) => "its last expression gave null".to_owned(),
@@ -74,8 +77,8 @@ fn seen(report: &Report) -> String {
     }
 }
 
-/// Whether a program did something that a null result may follow: it changed memory, or reached the outside. What is
-/// not observed is read from its text.
+/// Whether a program had an effect, such as a change of memory or a request to a service: then it needs no result. Effects
+/// that the runtime does not observe are read from the program's text.
 fn has_effect(program: &VettedProgram, report: &Report) -> bool {
     let inspection = program.inspection();
     !report.changes.set.is_empty()
@@ -88,6 +91,7 @@ fn has_effect(program: &VettedProgram, report: &Report) -> bool {
         || inspection.uses_any(OUTSIDE)
 }
 
+/// How null breaks the contract of the call; `None`: there is no contract, or it allows null.
 fn null_breach(request: &CallRequest) -> Option<Failure> {
     let contract = request.contract.as_ref()?;
     let judged = contract.judge(&request.arguments.args, &request.arguments.kwargs, &Value::Null);

@@ -125,7 +125,7 @@ impl Observation {
     /// host must be known to only read; where nothing is seen, its text decides.
     pub(crate) fn may_have_sent(&self, inspection: &Inspection) -> bool {
         if !self.complete {
-            return inspection.may_send_unseen();
+            return inspection.may_send_unobserved();
         }
         let is_own = |source: &ObservedSource| source.tool.is_none();
         self.sources.iter().any(is_own) && !inspection.only_reads()

@@ -309,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn secrets_go_and_the_rest_stays() {
+    fn secrets_are_removed_and_the_rest_stays() {
         for (value, expected) in [
             (json!({"api_key": "hunter2"}), json!({"api_key": "[redacted]"})),
             (
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_services_go() {
+    fn keys_of_services_are_removed() {
         let token =
             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
         let many = "0123456789abcdef".repeat(8);

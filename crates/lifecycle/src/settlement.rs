@@ -208,7 +208,7 @@ pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, timing: &Timing) ->
     let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
     let mut artifacts = scores(call, exhausted);
-    let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
+    let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.counts_against());
     if artifacts.iter().any(blames) {
         artifacts.extend(repair_written(attempts));
     }

@@ -12,25 +12,25 @@ use crate::artifact::RunVerdict;
 
 /// The wire name (`promotion_policy_version`).
 pub const POLICY_VERSION: &str = "solver_promotion_v1";
-/// Calls a judgement looks back on.
+/// The last calls that a decision considers.
 pub const WINDOW: usize = 20;
 /// Calls before a program may become durable.
 const MIN_CALLS: usize = 10;
 /// Sessions those calls must come from.
 const MIN_SESSIONS: usize = 2;
-/// Different sessions remembered of one version: more than [`MIN_SESSIONS`] say nothing new.
+/// Most sessions remembered of one version. A decision only compares their number with [`MIN_SESSIONS`].
 pub const MAX_SESSIONS: usize = 8;
 /// Share of contracted answers that must have had the promised shape.
 const MIN_CONTRACT_PASS_RATE: f64 = 0.95;
 /// Share of the role's methods with state that must use its most common key.
 const MIN_STATE_KEY_AGREEMENT: f64 = 0.5;
-/// Failures that make a program suspect.
+/// Fewest failures that can make a program degraded.
 const REGRESSED_FAILURES: usize = 3;
-/// Share of recent calls that, failing, makes it degraded.
+/// Share of recent calls above which failures make a program degraded.
 const REGRESSED_RATE: f64 = 0.6;
 
-/// Calls in a row in which a program could not use what arrived from outside, before it is taken for a change that it
-/// must follow.
+/// Calls in a row in which a program could not use what a service answered, before the service is taken to have changed
+/// what it answers.
 const UNREAD_BEFORE_TRIAL: usize = 3;
 /// Trial repairs after that, until a call succeeds.
 const MAX_TRIAL_REPAIRS: usize = 4;
@@ -101,11 +101,11 @@ impl Window {
         failures >= REGRESSED_FAILURES && share(failures, self.calls()) > REGRESSED_RATE
     }
 
-    /// **The rule about changed answers.** What arrives from outside and cannot be used is at first a passing fault of
-    /// the world. After [`UNREAD_BEFORE_TRIAL`] such calls in a row the service has changed what it answers, and the
-    /// program must follow: it is repaired on trial, at most [`MAX_TRIAL_REPAIRS`] times, and stays until a second call
-    /// in a row needs a repair. Any call with an answer begins anew.
-    pub(crate) fn suggests_change(&self) -> bool {
+    /// **The rule about changed answers.** An answer of a service that a program cannot use is at first a fault of the
+    /// world, which may pass. After [`UNREAD_BEFORE_TRIAL`] such calls in a row the service is taken to have changed what
+    /// it answers, and the program is repaired, at most [`MAX_TRIAL_REPAIRS`] times. The first repair that gives a value
+    /// does not take over; if the next call needs a repair too, that one does. A call with an answer ends the row.
+    pub(crate) fn answers_changed(&self) -> bool {
         let marks = self.0.chars().rev().map(RunVerdict::of_mark);
         let unread = marks.take_while(|verdict| *verdict == Some(RunVerdict::Unread)).count();
         (UNREAD_BEFORE_TRIAL..UNREAD_BEFORE_TRIAL + MAX_TRIAL_REPAIRS).contains(&unread)
@@ -120,14 +120,14 @@ impl Window {
     }
 
     fn failures(&self) -> usize {
-        self.count(RunVerdict::speaks_against)
+        self.count(RunVerdict::counts_against)
     }
 
     fn of(&self, verdict: RunVerdict) -> usize {
         self.count(|found| found == verdict)
     }
 
-    /// 1 when nothing was checked.
+    /// The share of checked values that satisfied their contract; 1 if none was checked.
     fn contract_pass_rate(&self) -> f64 {
         let (passed, broken) =
             (self.of(RunVerdict::Succeeded), self.of(RunVerdict::ContractBroken));
@@ -142,12 +142,13 @@ pub struct Evidence {
     pub recent: Window,
     /// Different sessions it was called in.
     pub sessions: usize,
-    /// Share of its role's methods with state that use the most common key; `None`: not looked at.
+    /// Share of its role's methods with state that use the most common key; `None`: not computed.
     pub state_key_agreement: Option<f64>,
 }
 
 impl Evidence {
-    /// The whole gate but agreement on state keys, which costs a look at the siblings.
+    /// Whether it passes the gate for promotion, except for the agreement on state keys: that needs the programs of the
+    /// role's other methods.
     pub fn is_clean(&self) -> bool {
         let none = |verdict| self.recent.of(verdict) == 0;
         self.recent.calls() >= MIN_CALLS
@@ -237,7 +238,7 @@ impl Decision {
     }
 }
 
-/// **The policy.** What a version's record makes of it.
+/// **The policy.** The standing that follows from a version's record.
 pub fn decide(standing: Standing, evidence: &Evidence) -> Decision {
     use DecisionKind::{ContinueProbation, Degrade, Hold, Promote};
     let (gate, regressed) = (evidence.passes_gate(), evidence.recent.regressed());
@@ -315,7 +316,7 @@ mod tests {
             (Probation, "ssssssssssssssssssfs", 2, Durable, "a failure that breaks no contract"),
             (Probation, "sssssssssssssssssssv", 2, Durable, "one breach in twenty"),
             (Probation, "sssssssssv", 2, Probation, "one breach in ten"),
-            (Probation, "sssssssssx", 2, Probation, "second chances ran out"),
+            (Probation, "sssssssssx", 2, Probation, "the retries were used up"),
             (Probation, "sssssssssb", 2, Probation, "wrong boundary"),
             (Probation, "sssssssssp", 2, Probation, "no provenance"),
             (Probation, "ff", 1, Probation, "two failures are too few"),
@@ -347,7 +348,7 @@ mod tests {
             (format!("{}a", unread(UNREAD_BEFORE_TRIAL)), false),
             (format!("{}fuu", unread(UNREAD_BEFORE_TRIAL)), false),
         ] {
-            assert_eq!(Window::stored(marks.clone()).suggests_change(), expected, "{marks}");
+            assert_eq!(Window::stored(marks.clone()).answers_changed(), expected, "{marks}");
         }
         // They say nothing about how good the program is.
         let evidence = evidence("ssssssssssuuuuu", 2);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_keep_their_own_state_each_are_not_promoted() {
+    fn methods_that_use_different_state_keys_are_not_promoted() {
         let keys =
             |key: &str| StateKeys { reads: vec![key.to_owned()], writes: vec![key.to_owned()] };
         let none = StateKeys::default();

@@ -119,7 +119,7 @@ impl VersionTally {
         let mark = verdict.mark()?;
         Some(Self {
             succeeded: verdict == RunVerdict::Succeeded,
-            failed: verdict.speaks_against(),
+            failed: verdict.counts_against(),
             mark,
         })
     }

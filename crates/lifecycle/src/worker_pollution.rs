@@ -39,7 +39,7 @@ fn ruby(inspection: &Inspection) -> bool {
     let sets = |assignment| is_global(assignment) || is_on_module(assignment, is_built_in);
     inspection.definitions.iter().any(|definition| reopens(definition, &inspection.assignments))
         || inspection
-            .calls_with(MUTATES.and(REDEFINES))
+            .calls_with(MUTATES.union(REDEFINES))
             .any(|(call, facts)| changes_class(call, facts))
         || inspection.assignments.iter().any(sets)
 }

@@ -33,18 +33,18 @@ use crate::content;
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Pages of the list of tools that are read.
 const MAX_PAGES: usize = 64;
-/// Bytes kept of what a process reports.
-const MAX_REPORT_BYTES: usize = 4096;
-/// Characters of it that a message shows.
-const SHOWN_REPORT_CHARS: usize = 300;
-/// Characters of a fault of the protocol that a message shows.
+/// Bytes kept of a process's standard error.
+const MAX_STDERR_BYTES: usize = 4096;
+/// Characters of standard error that a message shows.
+const SHOWN_STDERR_CHARS: usize = 300;
+/// Characters of a protocol error that a message shows.
 const SHOWN_FAULT_CHARS: usize = 400;
 /// Time a server on the network may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How long the last words of a process that has ended are waited for.
-const REPORT_LIMIT: Duration = Duration::from_millis(100);
+/// Time in which the last output of a process that has ended arrives.
+const STDERR_WAIT: Duration = Duration::from_millis(100);
 
-/// What a server may ask of us: nothing. It may say that its tools have changed.
+/// The client side of a connection. A server can request nothing of it, and can notify it that its tools have changed.
 #[derive(Debug, Clone, Default)]
 struct Client {
     changed: Arc<AtomicBool>,
@@ -62,16 +62,17 @@ impl ClientHandler for Client {
     }
 }
 
-/// A server that answers.
+/// An open connection to a server.
 pub(crate) struct Connection {
     service: RunningService<RoleClient, Client>,
     changed: Arc<AtomicBool>,
     /// Ended when the connection is dropped.
     process: Option<Mutex<OutsideProcess>>,
-    report: Arc<Mutex<Vec<u8>>>,
+    /// The end of the process's standard error.
+    stderr_tail: Arc<Mutex<Vec<u8>>>,
     /// What no message may say.
     secrets: NamedSecrets,
-    /// The revision of the protocol that is spoken.
+    /// The revision of the protocol in use.
     pub(crate) revision: Option<String>,
 }
 
@@ -82,7 +83,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Starts a server's process, or connects to its address. `revision` is what it spoke before.
+    /// Starts a server's process, or connects to its address. `revision` is the revision of the protocol that it used
+    /// before.
     pub(crate) async fn open(
         options: McpServerOptions,
         sandbox: Arc<OutsideSandbox>,
@@ -90,7 +92,7 @@ impl Connection {
     ) -> Result<Self, ToolFault> {
         let client = Client::default();
         let changed = Arc::clone(&client.changed);
-        let report: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let stderr_tail: Arc<Mutex<Vec<u8>>> = Arc::default();
         let lifecycle = lifecycle(revision.as_deref());
         let secrets = secrets(&options.transport);
         let (service, process) = match &options.transport {
@@ -116,7 +118,7 @@ impl Connection {
                 let stdin = pipe::Sender::from_owned_fd(stdin).map_err(unusable)?;
                 let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(unusable)?;
                 let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(unusable)?;
-                tokio::spawn(keep_report(stderr, Arc::clone(&report)));
+                tokio::spawn(keep_tail(stderr, Arc::clone(&stderr_tail)));
                 let transport =
                     AsyncRwTransport::new(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
                 let served = client.serve_with_lifecycle(transport, lifecycle).await;
@@ -125,22 +127,23 @@ impl Connection {
                     Err(error) => {
                         let how =
                             if process.has_ended() { "it ended" } else { "it does not speak MCP" };
-                        tokio::time::sleep(REPORT_LIMIT).await;
-                        let said = said(&report, &secrets);
-                        return Err(refused(how, &error, &said, &secrets));
+                        tokio::time::sleep(STDERR_WAIT).await;
+                        let note = stderr_note(&stderr_tail, &secrets);
+                        return Err(cannot_open(how, &error, &note, &secrets));
                     }
                 }
             }
             McpTransport::Http { url, headers } => {
                 let transport = http_transport(url, headers)?;
                 let served = client.serve_with_lifecycle(transport, lifecycle).await;
-                let service = served
-                    .map_err(|error| refused("it cannot be connected to", &error, "", &secrets))?;
+                let service = served.map_err(|error| {
+                    cannot_open("it cannot be connected to", &error, "", &secrets)
+                })?;
                 (service, None)
             }
         };
         let revision = service.peer_info().map(|info| info.protocol_version.to_string());
-        Ok(Self { service, changed, process, report, secrets, revision })
+        Ok(Self { service, changed, process, stderr_tail, secrets, revision })
     }
 
     /// Whether it can no longer be used.
@@ -205,18 +208,18 @@ impl Connection {
         }
     }
 
-    /// What a failed exchange means. An error that the server itself answers is the tool's.
+    /// The fault of a failed exchange. An error that the server itself returns is a failure of the tool.
     fn fault(&self, error: &ServiceError) -> ToolFault {
-        if let ServiceError::McpError(said) = error {
-            let said = self.secrets.out_of_text(said.message.to_string());
-            return ToolFault::Failed(plain(&said, SHOWN_FAULT_CHARS));
+        if let ServiceError::McpError(returned) = error {
+            let message = self.secrets.out_of_text(returned.message.to_string());
+            return ToolFault::Failed(plain(&message, SHOWN_FAULT_CHARS));
         }
         if let ServiceError::Timeout { timeout } = error {
             return ToolFault::TimedOut(*timeout);
         }
         let problem = plain(&self.secrets.out_of_text(error.to_string()), SHOWN_FAULT_CHARS);
-        let said = said(&self.report, &self.secrets);
-        ToolFault::Unreachable(format!("its connection ended ({problem}){said}"))
+        let note = stderr_note(&self.stderr_tail, &self.secrets);
+        ToolFault::Unreachable(format!("its connection ended ({problem}){note}"))
     }
 }
 
@@ -257,7 +260,8 @@ pub(crate) fn address_without_secrets(address: &str) -> String {
     url.to_string()
 }
 
-/// The way to begin: as before, or the newest revision and then the last with a handshake.
+/// How a connection begins: as it did with the revision that the server used before. Otherwise the newest revision is tried
+/// first, and then the last one that has a handshake.
 fn lifecycle(revision: Option<&str>) -> ClientLifecycleMode {
     let newest = ProtocolVersion::V_2026_07_28;
     match revision {
@@ -269,34 +273,35 @@ fn lifecycle(revision: Option<&str>) -> ClientLifecycleMode {
     }
 }
 
-fn refused(
+/// The fault of a connection that cannot be opened.
+fn cannot_open(
     how: &str,
     error: &ClientInitializeError,
-    said: &str,
+    note: &str,
     secrets: &NamedSecrets,
 ) -> ToolFault {
     let problem = plain(&secrets.out_of_text(error.to_string()), SHOWN_FAULT_CHARS);
-    ToolFault::Unreachable(format!("{how} ({problem}){said}"))
+    ToolFault::Unreachable(format!("{how} ({problem}){note}"))
 }
 
-/// What a process reported last, for a message.
-fn said(report: &Mutex<Vec<u8>>, secrets: &NamedSecrets) -> String {
-    let report = report.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = secrets.out_of_text(String::from_utf8_lossy(&report).into_owned());
-    let text = plain(&text, MAX_REPORT_BYTES);
-    let skipped = text.chars().count().saturating_sub(SHOWN_REPORT_CHARS);
+/// The end of a process's standard error, to be added to a message.
+fn stderr_note(tail: &Mutex<Vec<u8>>, secrets: &NamedSecrets) -> String {
+    let tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = secrets.out_of_text(String::from_utf8_lossy(&tail).into_owned());
+    let text = plain(&text, MAX_STDERR_BYTES);
+    let skipped = text.chars().count().saturating_sub(SHOWN_STDERR_CHARS);
     let text: String = text.chars().skip(skipped).collect();
     if text.is_empty() { text } else { format!("; it reported: {text}") }
 }
 
-/// Keeps the end of what a process reports.
-async fn keep_report(mut from: pipe::Receiver, report: Arc<Mutex<Vec<u8>>>) {
-    let mut buffer = vec![0; MAX_REPORT_BYTES];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.extend_from_slice(buffer.get(..count).unwrap_or_default());
-        let excess = report.len().saturating_sub(MAX_REPORT_BYTES);
-        report.drain(..excess);
+/// Reads a process's standard error and keeps its end.
+async fn keep_tail(mut stderr: pipe::Receiver, tail: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = vec![0; MAX_STDERR_BYTES];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        let excess = tail.len().saturating_sub(MAX_STDERR_BYTES);
+        tail.drain(..excess);
     }
 }
 

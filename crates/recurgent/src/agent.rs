@@ -202,7 +202,7 @@ impl Agent {
         self.queue.turn(&TurnLimits {
             wait: self.runtime().config().settings().session_wait_seconds,
             cancellation: &cancellation,
-            notifying_for: &|thread| self.runtime().observers().notifying_for(thread),
+            observer_time: &|thread| self.runtime().observers().observer_time(thread),
         })
     }
 

@@ -99,7 +99,7 @@ impl IntoArguments for ArgumentList {
 /// # let calc = runtime.agent("calculator").build()?;
 /// use recurgent::call;
 /// let sum = call!(calc.add(3))?;
-/// let warm = call!(calc.convert(100, from: "celsius", to: "fahrenheit"))?;
+/// let fahrenheit = call!(calc.convert(100, from: "celsius", to: "fahrenheit"))?;
 /// # Ok(()) }
 /// ```
 #[macro_export]

@@ -218,7 +218,7 @@ type MarkerStamp = [Option<(SystemTime, u64)>; 2];
 struct Installed {
     library: PathBuf,
     provides: Vec<String>,
-    proofs: Vec<ready::Proof>,
+    load_checks: Vec<ready::LoadCheck>,
 }
 
 /// Time per stage.
@@ -335,7 +335,7 @@ impl Environments {
         match request.build {
             BuildChoice::Refreshed(id) if id != plan.id => {
                 let explanation = "it was built with another interpreter or other sources than are set now; prepare its packages again, and remove it".to_owned();
-                return Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation });
+                return Err(BuildFault::CannotBuild { stage: BuildStage::Resolve, explanation });
             }
             BuildChoice::Refreshed(_) => return self.rebuild(plan, workers, request),
             BuildChoice::Present | BuildChoice::Except(_) => {}
@@ -359,7 +359,7 @@ impl Environments {
             Language::Python => &self.options.python,
             Language::Ruby => &self.options.ruby,
         };
-        let cache = self.options.cache.as_deref().ok_or_else(|| BuildFault::Unable {
+        let cache = self.options.cache.as_deref().ok_or_else(|| BuildFault::CannotBuild {
             stage: BuildStage::Install,
             explanation:
                 "there is no home directory for the environment cache; set RECURGENT_CACHE_DIR"
@@ -522,7 +522,7 @@ impl Plan<'_> {
             packages,
             provides: installed.provides,
             library: installed.library,
-            proofs: installed.proofs,
+            load_checks: installed.load_checks,
             files_checksum: files.names_checksum(),
             last_modified: Some(files.last_modified()),
             contents_checksum: files.contents_checksum()?,

@@ -44,7 +44,7 @@ impl Observers {
     }
 
     /// How long this thread has been running an observer; `None`: it runs none.
-    pub(crate) fn notifying_for(&self, thread: ThreadId) -> Option<Duration> {
+    pub(crate) fn observer_time(&self, thread: ThreadId) -> Option<Duration> {
         let notifying = self.notifying();
         notifying.iter().find(|(known, _)| *known == thread).map(|(_, since)| since.elapsed())
     }

@@ -1,8 +1,9 @@
 //! Calls of one session run one after the other, in the order they came: a queue in the process, and two locks
 //! between processes.
 //!
-//! A process takes the gate, then the turn, then opens the gate again. A process that has just had the turn must pass
-//! the gate before it can have the turn again, and one that waits already stands in it, so no process overtakes.
+//! A process locks the gate, then the turn, and unlocks the gate once it has the turn. The process that waits for the turn
+//! holds the gate. So a process that gives up the turn and wants it again waits at the gate, behind the processes that
+//! wait there, and overtakes none of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,15 +21,15 @@ use crate::guest::Cancellation;
 use crate::lock_file::{LockFile, LockGuard};
 use crate::toolbox::is_called_by;
 
-/// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
-/// such a call would never return.
+/// Time an observer of a call may take before other calls of the same session are refused: an observer that itself waits
+/// for such a call would never return.
 const OBSERVER_LIMIT: Duration = Duration::from_secs(5);
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Characters of a digest that name a session's locks.
 const NAME_CHARS: usize = 32;
 
-/// Why a call did not have its turn.
+/// Why a call did not get its turn.
 #[derive(Debug, Error)]
 pub(crate) enum TurnFault {
     /// A call of this thread has the turn.
@@ -80,8 +81,8 @@ pub(crate) struct TurnLimits<'a> {
     pub(crate) wait: Duration,
     /// Ends the wait early.
     pub(crate) cancellation: &'a Cancellation,
-    /// How long a thread has been running an observer.
-    pub(crate) notifying_for: &'a dyn Fn(ThreadId) -> Option<Duration>,
+    /// How long a thread has been running an observer; `None`: it is not running one.
+    pub(crate) observer_time: &'a dyn Fn(ThreadId) -> Option<Duration>,
 }
 
 /// The queues of a runtime's sessions.
@@ -108,7 +109,7 @@ impl SessionQueues {
         let queue = SessionQueue {
             name: format!("session {session:?}"),
             locks: self.folder.as_deref().map(|folder| SessionLocks::new(folder, session)),
-            line: Mutex::default(),
+            waiting: Mutex::default(),
             changed: Condvar::new(),
         };
         Arc::clone(queues.entry(session.to_owned()).or_insert_with(|| Arc::new(queue)))
@@ -139,7 +140,7 @@ pub(crate) struct SessionQueue {
     name: String,
     /// Its locks between processes.
     locks: Option<SessionLocks>,
-    line: Mutex<Waiting>,
+    waiting: Mutex<Waiting>,
     changed: Condvar,
 }
 
@@ -161,7 +162,7 @@ pub(crate) struct SessionTurn<'a> {
 impl Drop for SessionTurn<'_> {
     fn drop(&mut self) {
         self.lock = None;
-        self.queue.line().holder = None;
+        self.queue.waiting().holder = None;
         self.queue.changed.notify_all();
     }
 }
@@ -181,7 +182,7 @@ impl SessionQueue {
         Self {
             name: format!("agent {role:?}"),
             locks: None,
-            line: Mutex::default(),
+            waiting: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -197,29 +198,29 @@ impl SessionQueue {
 
     fn wait_in_process(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
         let own = thread::current().id();
-        let mut line = self.line();
-        let waits_for = |holder: &ThreadId| *holder == own || is_called_by(*holder);
-        if line.holder.as_ref().is_some_and(waits_for) {
+        let mut waiting = self.waiting();
+        let would_wait_for_itself = |holder: &ThreadId| *holder == own || is_called_by(*holder);
+        if waiting.holder.as_ref().is_some_and(would_wait_for_itself) {
             return Err(TurnFault::Reentered(self.name.clone()));
         }
-        let ticket = line.next_ticket;
-        line.next_ticket += 1;
-        line.tickets.push_back(ticket);
+        let ticket = waiting.next_ticket;
+        waiting.next_ticket += 1;
+        waiting.tickets.push_back(ticket);
         loop {
-            if line.holder.is_none() && line.tickets.front() == Some(&ticket) {
-                line.tickets.pop_front();
-                line.holder = Some(own);
+            if waiting.holder.is_none() && waiting.tickets.front() == Some(&ticket) {
+                waiting.tickets.pop_front();
+                waiting.holder = Some(own);
                 return Ok(());
             }
-            let is_held = line.holder.and_then(limits.notifying_for) > Some(OBSERVER_LIMIT);
+            let is_held = waiting.holder.and_then(limits.observer_time) > Some(OBSERVER_LIMIT);
             let held = is_held.then(|| TurnFault::HeldByObserver(self.name.clone()));
-            if let Err(fault) = held.map_or_else(|| self.may_wait(began, limits), Err) {
-                line.tickets.retain(|waiting| *waiting != ticket);
+            if let Err(fault) = held.map_or_else(|| self.check_wait(began, limits), Err) {
+                waiting.tickets.retain(|it| *it != ticket);
                 self.changed.notify_all();
                 return Err(fault);
             }
-            let waited = self.changed.wait_timeout(line, POLL_INTERVAL);
-            line = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(waiting, POLL_INTERVAL);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -236,8 +237,8 @@ impl SessionQueue {
         {
             return Ok(Some(lock));
         }
-        // The kernel queues waiters, but cannot be asked to give up: a thread waits, and this one watches the time.
-        // A turn that comes too late finds no receiver and ends at once.
+        // The kernel queues the threads that wait for a lock, but a wait cannot be ended early. So another thread waits, and this
+        // one checks the time. If this one has given up, the lock finds no receiver and is released at once.
         let (sender, receiver) = mpsc::sync_channel(0);
         let wait = move || {
             let _at_gate = match at_gate {
@@ -254,7 +255,7 @@ impl SessionQueue {
         loop {
             match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(lock) => return lock.map(Some).map_err(unusable),
-                Err(RecvTimeoutError::Timeout) => self.may_wait(began, limits)?,
+                Err(RecvTimeoutError::Timeout) => self.check_wait(began, limits)?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(unusable(io::Error::other("the waiting thread ended")));
                 }
@@ -262,7 +263,8 @@ impl SessionQueue {
         }
     }
 
-    fn may_wait(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
+    /// Fails if the call was cancelled, or has waited for too long.
+    fn check_wait(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
         if limits.cancellation.is_cancelled() {
             return Err(TurnFault::Cancelled(self.name.clone()));
         }
@@ -272,8 +274,8 @@ impl SessionQueue {
         Ok(())
     }
 
-    fn line(&self) -> MutexGuard<'_, Waiting> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -284,7 +286,7 @@ mod tests {
     use super::*;
 
     fn limits(cancellation: &Cancellation) -> TurnLimits<'_> {
-        TurnLimits { wait: Duration::from_mins(5), cancellation, notifying_for: &|_| None }
+        TurnLimits { wait: Duration::from_mins(5), cancellation, observer_time: &|_| None }
     }
 
     /// A call that waits for the holder of the turn, which waits for an observer, is refused long before its time.
@@ -295,8 +297,8 @@ mod tests {
         let turn = queue.turn(&limits(&cancellation)).unwrap();
         thread::scope(|scope| {
             let refused = scope.spawn(|| {
-                let notifying_for = |_| Some(OBSERVER_LIMIT * 2);
-                let limits = TurnLimits { notifying_for: &notifying_for, ..limits(&cancellation) };
+                let observer_time = |_| Some(OBSERVER_LIMIT * 2);
+                let limits = TurnLimits { observer_time: &observer_time, ..limits(&cancellation) };
                 queue.turn(&limits).map(drop).unwrap_err()
             });
             let refused = refused.join().unwrap();

@@ -80,7 +80,7 @@ fn of<'a>(language: Language, python: &'a str, ruby: &'a str) -> &'a str {
 
 /// Programs that end their worker, and how their attempt says so.
 #[test]
-fn a_lost_worker_leaves_its_process_its_output_and_its_end() {
+fn the_log_has_the_process_output_and_end_of_a_lost_worker() {
     for language in Language::ALL {
         let signal = of(
             language,

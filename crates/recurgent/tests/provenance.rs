@@ -18,7 +18,7 @@ use server::PageServer;
 fn check(
     network: impl Fn(&PageServer) -> String,
     programs: &[(&str, &str, &str)],
-    story: impl Fn(&Runtime, Language, &PageServer),
+    test: impl Fn(&Runtime, Language, &PageServer),
 ) {
     for language in Language::ALL {
         let server = PageServer::start();
@@ -32,7 +32,7 @@ fn check(
         config.set("state_dir", &state.path().display().to_string()).unwrap();
         config.set("network", &network(&server)).unwrap();
         let runtime = Runtime::builder(config).provider(script).build().unwrap();
-        story(&runtime, language, &server);
+        test(&runtime, language, &server);
     }
 }
 

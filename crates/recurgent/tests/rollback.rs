@@ -91,7 +91,7 @@ fn a_program_cannot_fill_the_host_through_its_children() {
     }
 }
 
-/// How a program ends after its deeds: the last lines, and the failure of a call that has no second chances.
+/// How a program ends after its effects: its last lines, and the failure of a call without retries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ending {
     python: &'static str,

@@ -151,7 +151,7 @@ impl Call {
             failed_call: None,
             failed_inference: None,
             proven: None,
-            suggests_change: false,
+            answers_changed: false,
             observed: &report.observed,
             unseen_file: None,
         };

@@ -20,7 +20,7 @@ pub(super) struct PendingAttempt {
     /// Whether its stored program was accepted with arguments of this shape; `None`: the program is new.
     pub(super) proven: Option<bool>,
     /// Whether its stored program may have to follow a change of what a service answers.
-    pub(super) suggests_change: bool,
+    pub(super) answers_changed: bool,
     /// What its accepted error says of a stored program, if that is the world's fault.
     pub(super) excused: Option<RunVerdict>,
     /// What the program may have sent, once it ran: then no program runs again in this call.

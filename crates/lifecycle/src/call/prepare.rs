@@ -157,7 +157,7 @@ impl Execute {
             failed_call: report.failed_call.as_ref(),
             failed_inference: failed_inference.as_ref(),
             proven: pending.proven,
-            suggests_change: pending.suggests_change,
+            answers_changed: pending.answers_changed,
             observed: &report.observed,
             unseen_file: unseen.as_deref(),
         };

@@ -149,7 +149,7 @@ fn a_failure_names_field_and_package() {
 }
 
 #[test]
-fn words_for_any_version_are_no_constraint() {
+fn words_that_mean_any_version_are_not_constraints() {
     for any in ["", " ", "*", "latest", "Any"] {
         for language in [Ruby, Python] {
             let free = manifest(language, &json!([{"name": "x", "version": any}]));

@@ -24,9 +24,9 @@ pub(crate) use ruby::CLASSES as RUBY_CLASSES;
 pub struct Facts(u64);
 
 impl Facts {
-    /// These facts and those.
+    /// These facts and those of `other`.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -117,9 +117,9 @@ facts! {
     UNSEEN_CODE = 28,
     /// Importing it makes a program one that reaches the network.
     NETWORK_LIBRARY = 29,
-    /// A function that takes the verb of a request: if it is passed on uncalled, the verb is not known.
+    /// A function that takes the verb of a request: if it is passed on without being called, the verb is not known.
     TAKES_VERB = 30,
-    /// A method name that sends or takes the verb: if it is taken as a value, what it is given is not known.
+    /// A method name that sends or takes the verb: if it is used as a value, its arguments are not known.
     SENDS_UNCALLED = 31,
     /// A method name that says whether a file is there. It raises nothing about a file that is not granted.
     CHECKS_FILE = 32,
@@ -129,7 +129,7 @@ facts! {
 
 /// What makes the value of a program differ from run to run, its arguments and memory being the same.
 pub(crate) const IMPURE: Facts =
-    PROCESS.and(NETWORK).and(SEND).and(CLOCK).and(RANDOM).and(FILES).and(HOST);
+    PROCESS.union(NETWORK).union(SEND).union(CLOCK).union(RANDOM).union(FILES).union(HOST);
 
 /// One row of a table.
 struct Row {
@@ -386,7 +386,7 @@ fn exactly(table: &[Row], start: &str, rest: &str, call: Option<&CallExpression>
     let mut facts = None;
     for row in rows {
         let known = if row.when.holds(call) { row.facts } else { NOTHING };
-        facts = Some(facts.unwrap_or(NOTHING).and(known));
+        facts = Some(facts.unwrap_or(NOTHING).union(known));
     }
     facts
 }
@@ -460,10 +460,10 @@ mod tests {
     #[test]
     fn the_most_specific_row_decides() {
         for (language, name, expected) in [
-            (Python, "os.system", PROCESS.and(HOST)),
+            (Python, "os.system", PROCESS.union(HOST)),
             (Python, "os.path.join", NOTHING),
             (Python, "os.path.getsize", FILES),
-            (Python, "os.path.exists", FILES.and(CHECKS_FILE)),
+            (Python, "os.path.exists", FILES.union(CHECKS_FILE)),
             (Python, "os.getpid", HOST),
             (Python, "json", JSON),
             (Python, "jsonschema.validate", NOTHING),

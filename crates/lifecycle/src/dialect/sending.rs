@@ -1,8 +1,8 @@
-//! Which programs may send something that changes the outside: a retry must not send it again.
+//! Finds programs that may send something that changes the outside, such as a POST request: a retry must not send it again.
 //!
-//! Decided from the syntax tree and the table of library facts. A program that reaches the network is
-//! a reader only if every network call in it is known to read. A computed verb, a computed name or an unknown
-//! function of a network library counts as sending.
+//! The syntax tree and the table of library facts decide. A program that reaches the network only reads if every network
+//! call in it is known to read. A computed HTTP verb, a computed name or an unknown function of a network library
+//! counts as sending.
 
 use std::collections::BTreeSet;
 
@@ -22,19 +22,19 @@ impl Inspection {
     /// Whether the program may send something that changes the outside.
     pub fn may_send(&self) -> bool {
         let is_network_program = self.uses_any(NETWORK) || self.imports_network();
-        let sends_unseen = || {
-            self.uses_any(SEND_METHOD.and(DYNAMIC).and(PROCESS))
+        let sends_indirectly = || {
+            self.uses_any(SEND_METHOD.union(DYNAMIC).union(PROCESS))
                 || self.passes_sender()
                 || self.changes_request()
         };
         self.uses_any(SEND)
             || (self.uses_any(SOCKET) && self.calls_any(WRITE_METHOD))
-            || (is_network_program && sends_unseen())
+            || (is_network_program && sends_indirectly())
     }
 
-    /// Whether the program may send something where its connections are not seen: code that its text does not show
-    /// may do anything.
-    pub fn may_send_unseen(&self) -> bool {
+    /// Whether the program may send something, where the runtime does not observe its connections. Code that is not in its
+    /// text, such as an argument of `eval`, may do anything.
+    pub fn may_send_unobserved(&self) -> bool {
         self.may_send() || self.calls_any(UNSEEN_CODE)
     }
 
@@ -43,15 +43,15 @@ impl Inspection {
         self.uses_any(NETWORK) && !self.may_send()
     }
 
-    /// The names of the calls that may send something, each once and at most a few.
+    /// The names of the calls that may send something: each once, at most [`MAX_NAMES`].
     pub fn sending_calls(&self) -> Vec<String> {
-        let mut facts = SEND.and(SEND_METHOD).and(DYNAMIC).and(PROCESS);
+        let mut facts = SEND.union(SEND_METHOD).union(DYNAMIC).union(PROCESS);
         if self.uses_any(SOCKET) {
-            facts = facts.and(WRITE_METHOD);
+            facts = facts.union(WRITE_METHOD);
         }
         let named = |call: &CallExpression| call.path().unwrap_or_else(|| call.name.clone());
         let called = self.calls_with(facts).map(|(call, _)| named(call));
-        let mentioned = self.library.iter().filter(|it| it.facts.any(SEND.and(SEND_METHOD)));
+        let mentioned = self.library.iter().filter(|it| it.facts.any(SEND.union(SEND_METHOD)));
         let mentioned = mentioned.filter(|it| it.kind == UseKind::Named).map(|it| it.name.clone());
         let names: BTreeSet<String> = called.chain(mentioned).collect();
         names.into_iter().take(MAX_NAMES).collect()
@@ -62,7 +62,7 @@ impl Inspection {
         self.library.iter().any(|it| it.facts.any(NETWORK_LIBRARY) && is_import(it))
     }
 
-    /// Whether a function that sends or takes the verb is used as a value.
+    /// Whether a function that sends something, or that takes the HTTP verb as an argument, is used as a value.
     fn passes_sender(&self) -> bool {
         let with = |facts| self.library.iter().filter(move |it: &&LibraryUse| it.facts.any(facts));
         let verb_functions: BTreeSet<&str> = with(TAKES_VERB).map(|it| it.name.as_str()).collect();
@@ -85,7 +85,7 @@ impl Inspection {
             || self.calls.iter().any(passes_body)
     }
 
-    /// Whether the verb or the body of a request is set after it was made.
+    /// Whether the HTTP verb or the body of a request is set after it was made.
     fn changes_request(&self) -> bool {
         let sets = |target: &Target| match target {
             Target::Attribute { name, .. }
@@ -119,7 +119,7 @@ impl Inspection {
     }
 }
 
-/// Whether this may be a request of `urllib`: it is one, or a variable of which nothing is known.
+/// Whether this may be a request of `urllib`: it is one, or it is unknown and its name begins with `req`.
 fn is_request(object: &Operand) -> bool {
     match object.resolved() {
         Operand::Instance(Some(class)) => &**class == "urllib.request.Request",
@@ -213,7 +213,7 @@ mod tests {
             (Ruby, "require 'json'\nJSON.parse(args[0])", false),
         ] {
             let inspection = inspect(language, source).unwrap();
-            assert_eq!(inspection.may_send_unseen(), sends, "{source}");
+            assert_eq!(inspection.may_send_unobserved(), sends, "{source}");
             assert!(!inspection.may_send(), "{source}");
         }
     }

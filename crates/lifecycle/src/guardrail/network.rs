@@ -9,7 +9,7 @@ const FETCHING_WORDS: &[&str] = &["fetch", "scrape", "crawl", "download"];
 /// Whether the program fetches.
 pub(crate) fn fetches(inspection: &Inspection) -> bool {
     inspection.calls_any(NETWORK)
-        || inspection.calls.iter().any(|call| asks_fetcher(call) || hands_on(call))
+        || inspection.calls.iter().any(|call| asks_fetcher(call) || passes_fetcher(call))
         || inspection.returned.iter().any(|returned| names_fetcher(&returned.value))
 }
 
@@ -30,16 +30,18 @@ fn asks_fetcher(call: &CallExpression) -> bool {
     call.receiver.as_ref().and_then(Operand::role).is_some_and(says_fetch)
 }
 
-/// Whether a fetching tool is passed to code that can no longer be followed; it will be called there.
-fn hands_on(call: &CallExpression) -> bool {
+/// Whether a fetching tool is an argument of a call: the called code is assumed to call the tool.
+fn passes_fetcher(call: &CallExpression) -> bool {
     call.arguments.iter().any(|argument| names_fetcher(&argument.value))
 }
 
+/// Whether a value is, or contains, a tool whose name says that it fetches.
 fn names_fetcher(value: &Operand) -> bool {
     value.members().iter().any(|member| member.role().is_some_and(says_fetch))
 }
 
-/// `web_fetcher` and `page downloader`, not `skyscraper`: a word of the name begins with one of the words.
+/// Whether a word of a name begins with one of [`FETCHING_WORDS`]: as in `web_fetcher` and `page downloader`, and not in
+/// `skyscraper`.
 fn says_fetch(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-class Inactive(Exception):
+class ActivationFailed(Exception):
     """A declared package that is installed but does not load."""
 
     def __init__(self, package, problem):
@@ -26,4 +26,4 @@ def activate(report, library, *packages):
                 problem = problem or trouble
         else:
             if problem:
-                raise Inactive(name, problem)
+                raise ActivationFailed(name, problem)

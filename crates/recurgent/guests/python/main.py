@@ -8,7 +8,7 @@ def main():
     try:
         if environment:
             activate(lambda name: zygote.send(op="loading", package=name), *environment)
-    except Inactive as problem:
+    except ActivationFailed as problem:
         zygote.send(op="failed", package=problem.package, message=str(problem)[:MAX_EXPLANATION])
         leave(1)
     zygote.worker = warmed_up_worker()

@@ -16,7 +16,7 @@
 # Not by Bundler's setup: what comes with Ruby as a gem (csv, matrix, rexml) must load here as anywhere.
 module Recurgent
   # A declared gem that is installed but does not load.
-  class Inactive < StandardError
+  class ActivationFailed < StandardError
     attr_reader :gem_name
 
     def initialize(gem_name, problem)
@@ -62,7 +62,7 @@ module Recurgent
           report(name)
           feature.empty? ? load_feature(Gem.loaded_specs.fetch(name)) : require(feature)
         end
-      rescue Inactive => problem
+      rescue ActivationFailed => problem
         @problem = problem
       end
 
@@ -79,7 +79,7 @@ module Recurgent
           name, version = entry.split("=", 2)
           yield name, version
         rescue Exception => problem # a gem may even exit
-          raise Inactive.new(name, problem)
+          raise ActivationFailed.new(name, problem)
         end
       end
 

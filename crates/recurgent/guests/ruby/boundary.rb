@@ -44,12 +44,12 @@ module Recurgent
       when Struct then plain_members(value, ancestors)
       when Range then plain(listed(value), ancestors)
       when Enumerator then plain(items(value), ancestors)
-      else members?(value) ? plain_members(value, ancestors) : plain_text(text_form(value))
+      else record?(value) ? plain_members(value, ancestors) : plain_text(text_of!(value))
       end
     end
 
-    # Records of the standard library that not every Ruby, or program, has loaded.
-    def members?(value)
+    # Whether it is a record of a class that is not in every version of Ruby, or that a program may not have loaded.
+    def record?(value)
       (defined?(::OpenStruct) && ::OpenStruct === value) || (defined?(::Data.members) && ::Data === value)
     end
 
@@ -62,7 +62,7 @@ module Recurgent
 
     def sorted(set)
       set.sort
-    rescue ArgumentError, NoMethodError # of several kinds: any order that is always the same
+    rescue ArgumentError, NoMethodError # the items cannot be compared: any stable order
       set.sort_by { |item| [item.class.to_s, item.inspect] }
     end
 
@@ -70,7 +70,7 @@ module Recurgent
       whole = Integer === range.begin && Integer === range.end
       return range.to_a if whole && range.size <= MAX_RANGE
 
-      raise NotSerializable, "a Range of other than at most #{MAX_RANGE} whole numbers is not a JSON value; use an Array"
+      raise NotSerializable, "only a Range of at most #{MAX_RANGE} integers is a JSON value; use an Array"
     end
 
     # The items of an enumerator, which may have no end.
@@ -136,7 +136,7 @@ module Recurgent
       raise NotSerializable, "text is not valid UTF-8"
     end
 
-    # The text that a value obviously means; nil if there is none.
+    # The text of a value that has one obvious text, such as a date; nil for any other value.
     def text_of(value)
       case value
       when Time then value.strftime("%FT%T#{fraction(value.subsec)}#{value.utc? ? 'Z' : '%:z'}")
@@ -149,7 +149,8 @@ module Recurgent
       end
     end
 
-    def text_form(value)
+    # The same, but any other value cannot be sent.
+    def text_of!(value)
       text_of(value) ||
         raise(NotSerializable, "#{Recurgent.class_name(value)} is not a JSON value; #{advice(value)}")
     end

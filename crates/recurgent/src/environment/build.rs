@@ -79,7 +79,7 @@ impl Environments {
         request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
         if let Some(explanation) = self.options.variable_problem() {
-            return Err(BuildFault::Unable { stage: BuildStage::Tool, explanation });
+            return Err(BuildFault::CannotBuild { stage: BuildStage::Tool, explanation });
         }
         let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
         inspection::clear(&plan.root).map_err(unusable)?;
@@ -156,7 +156,7 @@ impl Environments {
         command_env: &CommandEnv<'_>,
         request: &EnvironmentRequest<'_>,
     ) -> Result<Built, BuildFault> {
-        let given = BuildInputs {
+        let inputs = BuildInputs {
             name: match plan.language {
                 Language::Python => "uv",
                 Language::Ruby => "Bundler",
@@ -170,7 +170,7 @@ impl Environments {
             published_before: plan.published_before(),
         };
         match plan.language {
-            Language::Ruby => self.made_by(&Bundler { given }, plan, request),
+            Language::Ruby => self.made_by(&Bundler { inputs }, plan, request),
             Language::Python => {
                 let search = tool::Search {
                     chosen: self.options.uv.as_deref(),
@@ -180,7 +180,7 @@ impl Environments {
                     command_env,
                 };
                 let uv = Uv {
-                    given,
+                    inputs,
                     tool: &search.find(request)?,
                     builds: OnceCell::new(),
                     hosts: &self.options.hosts,
@@ -300,7 +300,7 @@ pub(super) fn lock_fault(fault: LockFault, path: &Path) -> BuildFault {
     match fault {
         LockFault::Cancelled => BuildFault::Cancelled,
         LockFault::Unusable(error) => BuildFault::file("cannot lock", path, &error),
-        LockFault::Busy(limit) => BuildFault::Unable {
+        LockFault::Busy(limit) => BuildFault::CannotBuild {
             stage: BuildStage::Install,
             explanation: format!(
                 "another process has been building this environment for {} s; try again later, or end that process",

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use lifecycle::dependency::PackageIndex;
 
 use super::Installed;
-use super::command::{CommandEnv, Ended};
+use super::command::{CommandEnv, FinishedCommand};
 use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
-use super::ready::{Package, Proof};
+use super::ready::{LoadCheck, Package};
 use super::source::PackageSources;
 use crate::worker::sandbox::InstallPhase;
 
@@ -38,8 +38,8 @@ Bundler.with_friendly_errors do
   Bundler::CLI.start(ARGV, debug: true)
 end
 "#;
-/// Before every script: lets Bundler choose gems that Ruby is distributed with and that are not default gems (`matrix`; `bigdecimal` since
-/// 3.4), as it chooses default gems. It sees no other gem of the host. The names are those that `activation.rb` lets programs load.
+/// Runs before every script. It lets Bundler choose bundled gems (`matrix`; `bigdecimal` since 3.4) as it chooses default
+/// gems. Bundler sees no other gem of the host. The names are those that `activation.rb` lets programs load.
 const BUNDLED_GEMS: &str = r"
 bundled_names = %w[
   abbrev base64 bigdecimal csv debug drb getoptlong matrix minitest mutex_m net-ftp net-imap net-pop net-smtp nkf
@@ -52,8 +52,8 @@ Gem::Specification.singleton_class.prepend(Module.new do
   define_method(:stubs_for) { |name| super(name) | bundled.select { |it| it.name == name } }
 end)
 ";
-/// Fetches every gem of the lock and installs none of them, so that no fetched code runs. Not `bundle cache`: it fails if
-/// a gem that comes with Ruby is in the lock and in none of the sources. The `install` command would install.
+/// Fetches every gem of the lock and installs none of them, so that no fetched code runs. No command of Bundler does this:
+/// `bundle cache` fails if a gem that comes with Ruby is in the lock and in none of the sources.
 const FETCH: &str = r#"
 require "bundler"
 require "bundler/friendly_errors"
@@ -68,9 +68,9 @@ Bundler.with_friendly_errors do
   FileUtils.mv(gems, Bundler.app_cache)
 end
 "#;
-/// Prints `newer: NAME VERSION DATE [OLDER]` for each gem after `--` that was published after the time before it, with the
-/// highest version that was published earlier, and `undated: NAME VERSION` for each whose source does not say. Gems that
-/// come with Ruby have no source.
+/// Finds gems that were published too recently. Its arguments are `TIME -- NAME=VERSION...`. For each gem that was published
+/// after `TIME` it prints `newer: NAME VERSION DATE [OLDER]`, where `OLDER` is the highest version published before it. For
+/// each gem whose source gives no date it prints `undated: NAME VERSION`. Gems that come with Ruby are left out.
 const FIND_AGES: &str = r#"
 require "bundler"
 require "json"
@@ -101,9 +101,9 @@ wanted.each do |name, version|
   end
 end
 "#;
-/// Prints which of the sources before `--` is the first that has each gem after it. Bundler itself, given several
-/// sources, takes the highest version of a gem from any of them: then anyone who publishes a gem under an internal name
-/// on a public source could run code here.
+/// Finds the first source that has each gem. Its arguments are `SOURCE... -- NAME...`; it prints `source: NAME INDEX`.
+/// Bundler itself, given several sources, takes the highest version of a gem from any of them: then anyone who publishes a
+/// gem under an internal name on a public source could run code here.
 const FIND_SOURCES: &str = r#"
 require "bundler"
 require "bundler/fetcher"
@@ -124,15 +124,15 @@ rescue Bundler::HTTPError => problem
   exit 17
 end
 "#;
-/// Times the lock is made again because it contains further gems that an internal source has.
+/// Most times the lock is made. It is made again if it contains further gems that an internal source has.
 const MAX_ROUNDS: usize = 8;
-/// [`BUNDLE`] found no usable Bundler.
+/// Exit status of [`BUNDLE`] if it finds no usable Bundler.
 const NO_BUNDLER: i32 = 99;
-/// No versions satisfy what was declared, or there is no such gem (Bundler's own statuses).
+/// Exit statuses of Bundler if no versions satisfy what was declared, or there is no such gem.
 const UNRESOLVED: [i32; 2] = [6, 7];
-/// A source cannot be read.
+/// Exit status of Bundler and of the scripts above if a source cannot be read.
 const NO_SOURCE: i32 = 17;
-/// Tries per request before a source counts as unreachable.
+/// Times a failed request is tried again before its source counts as unreachable.
 const RETRIES: &str = "2";
 /// Longest time a source may send nothing within a request, in seconds.
 const SILENCE: &str = "15";
@@ -149,7 +149,7 @@ const DENIALS: [&str; 3] = ["Authentication is required", "Bad username or passw
 /// One build by Bundler.
 #[derive(Debug)]
 pub(super) struct Bundler<'a> {
-    pub(super) given: BuildInputs<'a>,
+    pub(super) inputs: BuildInputs<'a>,
 }
 
 /// Variables that keep Bundler from using any other configuration.
@@ -184,15 +184,16 @@ pub(super) fn variables(
 type PinnedSources = BTreeMap<String, usize>;
 
 impl PackageManager for Bundler<'_> {
-    /// Chooses versions. With several sources, each gem is first pinned to one, also gems that only the lock contains.
+    /// Chooses versions. With several sources, each gem is first pinned to one source, and so are gems that only the lock
+    /// contains.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let PackageSources { internal, public } = self.given.sources;
+        let PackageSources { internal, public } = self.inputs.sources;
         let is_mixed = !internal.is_empty() && internal.len() + usize::from(*public) > 1;
         let mut pinned = PinnedSources::new();
         let mut asked: BTreeSet<String> = BTreeSet::new();
-        let mut names: Vec<String> = self.given.manifest.packages().map(str::to_owned).collect();
+        let mut names: Vec<String> = self.inputs.manifest.packages().map(str::to_owned).collect();
         for round in 0..MAX_ROUNDS {
             let found = if is_mixed {
                 self.find_pinned_sources(&names, left())?
@@ -204,16 +205,16 @@ impl PackageManager for Bundler<'_> {
             }
             pinned.extend(found);
             asked.extend(names);
-            self.given.write("Gemfile", &self.gemfile(&pinned))?;
+            self.inputs.write("Gemfile", &self.gemfile(&pinned))?;
             // The earlier lock may have chosen gems from the wrong source.
-            let _ = fs::remove_file(self.given.root.join(LOCK));
+            let _ = fs::remove_file(self.inputs.root.join(LOCK));
             let ended = self.run_without_building(
-                self.given.command_env,
+                self.inputs.command_env,
                 arguments_of(BUNDLE, &["lock"]),
                 BuildStage::Resolve,
                 left(),
             )?;
-            self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
+            self.judge(&ended, BuildStage::Resolve, self.inputs.manifest.packages())?;
             let locked = self.locked()?.into_iter().map(|gem| gem.name);
             names = locked.filter(|name| is_mixed && !asked.contains(name)).collect();
             if names.is_empty() {
@@ -223,11 +224,11 @@ impl PackageManager for Bundler<'_> {
         let explanation = format!(
             "not all of its gems had a source after {MAX_ROUNDS} rounds; declare fewer gems, or use one source"
         );
-        Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation })
+        Err(BuildFault::CannotBuild { stage: BuildStage::Resolve, explanation })
     }
 
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
-        self.given.read(LOCK).map(|text| parse_lock(&text))
+        self.inputs.read(LOCK).map(|text| parse_lock(&text))
     }
 
     /// Installs exactly the lock: everything is fetched first, and built without a network.
@@ -236,7 +237,7 @@ impl PackageManager for Bundler<'_> {
         let names = || locked.iter().map(|gem| gem.name.as_str());
         let yes = |name: &str| (name.into(), "true".into());
         let fetching =
-            self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
+            self.inputs.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
         let fetched = self.run_without_building(
             &fetching,
             arguments_of(FETCH, &[]),
@@ -244,30 +245,31 @@ impl PackageManager for Bundler<'_> {
             limit,
         )?;
         self.judge(&fetched, BuildStage::Install, names())?;
-        let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
+        let building = self.inputs.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
-        let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
+        let (install_phase, ruby) =
+            (InstallPhase::Build(Vec::new()), &self.inputs.interpreter.path);
         let install = arguments_of(BUNDLE, &["install", "--local"]);
         let built = building.run(&install_phase, ruby, install, left);
-        let built = self.given.ended(built, BuildStage::Build)?;
+        let built = self.inputs.finished(built, BuildStage::Build)?;
         self.judge(&built, BuildStage::Install, names())?;
-        self.given.clear(ARCHIVES)
+        self.inputs.clear(ARCHIVES)
     }
 
     /// The public index does not choose by age, so what was chosen is checked.
     fn too_new(&self, locked: &[Package], limit: Duration) -> Result<Vec<String>, BuildFault> {
-        let Some(before) = &self.given.published_before else { return Ok(Vec::new()) };
+        let Some(before) = &self.inputs.published_before else { return Ok(Vec::new()) };
         let gems: Vec<String> =
             locked.iter().map(|gem| format!("{}={}", gem.name, gem.version)).collect();
         let arguments: Vec<&str> =
             [before.as_str(), "--"].into_iter().chain(gems.iter().map(String::as_str)).collect();
         let ended = self.run_without_building(
-            self.given.command_env,
+            self.inputs.command_env,
             arguments_of(FIND_AGES, &arguments),
             BuildStage::Resolve,
             limit,
         )?;
-        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
+        self.judge(&ended, BuildStage::Resolve, self.inputs.manifest.packages())?;
         let reported = ended.output.lines().filter_map(|line| {
             let (kind, gem) = line.split_once(": ")?;
             match kind {
@@ -280,31 +282,31 @@ impl PackageManager for Bundler<'_> {
     }
 
     fn installed(&self) -> Result<Installed, BuildFault> {
-        let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
+        let library = library(self.inputs.root).ok_or_else(|| BuildFault::CannotBuild {
             stage: BuildStage::Install,
             explanation: "Bundler installed nothing".to_owned(),
         })?;
-        let gem_home = self.given.root.join(&library);
-        let proofs = self.given.manifest.packages().map(|package| Proof {
+        let gem_home = self.inputs.root.join(&library);
+        let load_checks = self.inputs.manifest.packages().map(|package| LoadCheck {
             package: package.to_owned(),
-            // Without one the zygote looks for it on the gem's load path.
+            // Without a module here, the zygote looks for one on the gem's load path.
             modules: feature_of(&gem_home, package).into_iter().collect(),
         });
         let provides = features(&gem_home);
-        Ok(Installed { library, provides, proofs: proofs.collect() })
+        Ok(Installed { library, provides, load_checks: load_checks.collect() })
     }
 }
 
 impl Bundler<'_> {
     /// Gems that are not pinned come from the public source or, where that is not allowed, from the last internal one.
     fn gemfile(&self, pinned: &PinnedSources) -> String {
-        let internal = &self.given.sources.internal;
-        let fallback = match internal.last().filter(|_| !self.given.sources.public) {
+        let internal = &self.inputs.sources.internal;
+        let fallback = match internal.last().filter(|_| !self.inputs.sources.public) {
             Some(last) => format!("'{}'", last.address()),
             None => "Gem.default_sources.first".to_owned(),
         };
         let mut text = format!("# generated by Recurgent\nsource {fallback}\n");
-        for dependency in self.given.manifest.dependencies() {
+        for dependency in self.inputs.manifest.dependencies() {
             // Names and constraints were parsed: they contain nothing that could end the quoted string.
             let parts = [dependency.package()].into_iter().chain(dependency.constraints());
             let quoted: Vec<String> = parts.map(|part| format!("'{part}'")).collect();
@@ -316,7 +318,7 @@ impl Bundler<'_> {
                 source_option(pinned_source)
             );
         }
-        let declared = |name: &str| self.given.manifest.packages().any(|package| package == name);
+        let declared = |name: &str| self.inputs.manifest.packages().any(|package| package == name);
         for (name, at) in pinned.iter().filter(|(name, _)| !declared(name)) {
             let _ =
                 writeln!(text, "gem '{name}'{}, require: false", source_option(internal.get(*at)));
@@ -329,16 +331,16 @@ impl Bundler<'_> {
         names: &[String],
         limit: Duration,
     ) -> Result<PinnedSources, BuildFault> {
-        let addresses = self.given.sources.internal.iter().map(PackageIndex::address);
+        let addresses = self.inputs.sources.internal.iter().map(PackageIndex::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
         let ended = self.run_without_building(
-            self.given.command_env,
+            self.inputs.command_env,
             arguments_of(FIND_SOURCES, &arguments),
             BuildStage::Resolve,
             limit,
         )?;
-        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
+        self.judge(&ended, BuildStage::Resolve, self.inputs.manifest.packages())?;
         let found = ended.output.lines().filter_map(|line| {
             let (name, at) = line.strip_prefix("source: ")?.split_once(' ')?;
             // Only names that were asked about: they are written into a Gemfile.
@@ -355,15 +357,15 @@ impl Bundler<'_> {
         arguments: Vec<&str>,
         stage: BuildStage,
         limit: Duration,
-    ) -> Result<Ended, BuildFault> {
+    ) -> Result<FinishedCommand, BuildFault> {
         let ended =
-            command_env.run(&InstallPhase::Fetch, &self.given.interpreter.path, arguments, limit);
-        self.given.ended(ended, stage)
+            command_env.run(&InstallPhase::Fetch, &self.inputs.interpreter.path, arguments, limit);
+        self.inputs.finished(ended, stage)
     }
 
     fn judge<'n>(
         &self,
-        ended: &Ended,
+        ended: &FinishedCommand,
         stage: BuildStage,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), BuildFault> {
@@ -376,13 +378,13 @@ impl Bundler<'_> {
             Some(NO_SOURCE) if DENIALS.iter().any(|denial| explanation.contains(denial)) => {
                 BuildFault::Denied {
                     stage,
-                    source: self.given.sources.mentioned_in(&explanation),
+                    source: self.inputs.sources.mentioned_in(&explanation),
                     explanation,
                 }
             }
             Some(NO_SOURCE) => BuildFault::Unreachable {
                 stage,
-                source: self.given.sources.mentioned_in(&explanation),
+                source: self.inputs.sources.mentioned_in(&explanation),
                 explanation,
             },
             Some(status) if UNRESOLVED.contains(&status) || stage == BuildStage::Resolve => {
@@ -421,7 +423,7 @@ fn source_option(source: Option<&PackageIndex>) -> String {
     source.map_or_else(String::new, |source| format!(", source: '{}'", source.address()))
 }
 
-/// Gems are indented by four spaces below `specs:`; their dependencies are deeper.
+/// The gems of a lock file. They are indented by four spaces below `specs:`, and their dependencies by six.
 fn parse_lock(text: &str) -> Vec<Package> {
     let mut locked: Vec<Package> = Vec::new();
     for line in text.lines() {
@@ -459,7 +461,7 @@ fn library(root: &Path) -> Option<PathBuf> {
     None
 }
 
-/// The feature named like a gem, if its files are in `lib`: what must load whenever the environment is used.
+/// The feature with the name of a gem, if its file is in `lib`. It must load before the environment is used.
 fn feature_of(gem_home: &Path, name: &str) -> Option<String> {
     let is_of = |directory: &str| {
         let version = directory.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
@@ -496,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gem_that_is_too_new_names_a_version_that_is_not() {
+    fn a_gem_that_is_too_new_is_reported_with_an_older_version() {
         for (line, expected) in [
             (
                 "young 1.0.0 2026-01-02 0.9.0",

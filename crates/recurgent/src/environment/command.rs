@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::inspection::{disk_use, find_trap};
+use super::inspection::{disk_use, find_hostile_path};
 use crate::guest::Cancellation;
 use crate::worker::InstallerLimits;
 use crate::worker::sandbox::{InstallPhase, InstallerCommand, Sandbox, ZygoteSandbox};
@@ -43,9 +43,9 @@ pub(super) struct CommandEnv<'a> {
     pub(super) input: Option<Vec<u8>>,
 }
 
-/// How a command ended.
+/// A command that ran to its end.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedCommand {
     /// Its exit status; `None`: a signal ended it.
     pub(super) status: Option<i32>,
     /// The end of its output.
@@ -69,8 +69,8 @@ pub(super) enum InstallerFault {
         /// Its limit in bytes.
         limit: u64,
     },
-    /// It left a file that must not be used.
-    Trap(PathBuf),
+    /// It left a path that the host must not use, such as a link that points outside.
+    HostilePath(PathBuf),
     /// The caller cancelled.
     Cancelled,
 }
@@ -83,7 +83,7 @@ impl CommandEnv<'_> {
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
-    ) -> Result<Ended, InstallerFault> {
+    ) -> Result<FinishedCommand, InstallerFault> {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -108,13 +108,13 @@ impl CommandEnv<'_> {
             Job::start(command, spawn_handshake, input).map_err(InstallerFault::Unusable)?;
         let ended = job.finish(Instant::now() + limit, limit, self);
         drop(job); // ends everything it started
-        if !install_phase.is_hostile() {
+        if !install_phase.runs_fetched_code() {
             return ended;
         }
         let handed = || self.write.iter().map(AsRef::as_ref).chain([self.home]);
         zygote_sandbox.take_back(handed()).map_err(InstallerFault::Unusable)?;
-        match self.write.iter().find_map(|top| find_trap(top, top, &self.read)) {
-            Some(trap) => Err(InstallerFault::Trap(trap)),
+        match self.write.iter().find_map(|top| find_hostile_path(top, top, &self.read)) {
+            Some(path) => Err(InstallerFault::HostilePath(path)),
             None => ended,
         }
     }

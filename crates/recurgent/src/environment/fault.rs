@@ -90,7 +90,7 @@ pub(super) enum BuildFault {
         explanation: String,
     },
     /// An installed package cannot be loaded.
-    Inactive {
+    ActivationFailed {
         /// The interpreter's message.
         explanation: String,
         /// The package, if known.
@@ -100,8 +100,8 @@ pub(super) enum BuildFault {
     Refused(Box<Failure>),
     /// The sandbox for package managers is weaker than the minimum tier.
     Uncontained(String),
-    /// This machine cannot build: a tool or a directory is missing.
-    Unable {
+    /// This machine cannot build now: a tool or a directory is missing, or another process builds the same.
+    CannotBuild {
         /// The stage it occurred in.
         stage: BuildStage,
         /// What failed and what to do.
@@ -120,7 +120,7 @@ impl BuildFault {
             "{what} {}: {error}; free space there or set cache_dir to a directory you can write to",
             path.display()
         );
-        Self::Unable { stage: BuildStage::Install, explanation }
+        Self::CannotBuild { stage: BuildStage::Install, explanation }
     }
 
     /// The fault of a tool that did not run to its end.
@@ -133,7 +133,7 @@ impl BuildFault {
         match fault {
             InstallerFault::Cancelled => Self::Cancelled,
             InstallerFault::Unusable(error) => {
-                Self::Unable { stage, explanation: format!("{tool} does not run: {error}") }
+                Self::CannotBuild { stage, explanation: format!("{tool} does not run: {error}") }
             }
             InstallerFault::Oversized { limit } => Self::Uninstallable {
                 package: None,
@@ -142,7 +142,7 @@ impl BuildFault {
                     limit >> 20
                 ),
             },
-            InstallerFault::Trap(path) => Self::Uninstallable {
+            InstallerFault::HostilePath(path) => Self::Uninstallable {
                 package: None,
                 explanation: format!(
                     "its build left {}, which points outside the environment; use another package",
@@ -161,54 +161,58 @@ impl BuildFault {
     /// The fault of the call that needs the environment.
     pub(super) fn into_environment_fault(self, env_id: Option<&str>) -> EnvironmentFault {
         const INSTALL: FailureKind = FailureKind::DependencyInstallFailed;
-        let known = |failure: Failure| match env_id {
+        let with_env_id = |failure: Failure| match env_id {
             Some(id) => Box::new(failure.with("env_id", id)),
             None => Box::new(failure),
         };
-        let naming = |failure: Failure, package: Option<String>| match package {
-            Some(package) => known(failure.with("dependency_name", package)),
-            None => known(failure),
+        let with_package = |failure: Failure, package: Option<String>| match package {
+            Some(package) => with_env_id(failure.with("dependency_name", package)),
+            None => with_env_id(failure),
         };
         match self {
             Self::Unresolvable { explanation, package } => {
                 let kind = FailureKind::DependencyResolutionFailed;
-                let failure = about(kind, UNRESOLVABLE, &explanation, BuildStage::Resolve);
-                EnvironmentFault::Unresolvable(naming(failure, package))
+                let failure = build_failure(kind, UNRESOLVABLE, &explanation, BuildStage::Resolve);
+                EnvironmentFault::Unresolvable(with_package(failure, package))
             }
             Self::Uninstallable { explanation, package } => {
-                let failure = about(INSTALL, UNINSTALLABLE, &explanation, BuildStage::Install);
-                EnvironmentFault::InstallFailed(naming(failure, package))
+                let failure =
+                    build_failure(INSTALL, UNINSTALLABLE, &explanation, BuildStage::Install);
+                EnvironmentFault::InstallFailed(with_package(failure, package))
             }
-            Self::Inactive { explanation, package } => {
+            Self::ActivationFailed { explanation, package } => {
                 let kind = FailureKind::DependencyActivationFailed;
-                let failure = about(kind, INACTIVE, &explanation, BuildStage::Activate);
-                EnvironmentFault::ActivationFailed(naming(failure, package))
+                let failure = build_failure(kind, NOT_LOADABLE, &explanation, BuildStage::Activate);
+                EnvironmentFault::ActivationFailed(with_package(failure, package))
             }
             Self::Unreachable { stage, source, explanation } => {
                 let what = format!("the package source {source} {UNREACHABLE}");
-                let failure = about(INSTALL, &what, &explanation, stage).with("source", source);
-                EnvironmentFault::SourceUnreachable(known(failure))
+                let failure =
+                    build_failure(INSTALL, &what, &explanation, stage).with("source", source);
+                EnvironmentFault::SourceUnreachable(with_env_id(failure))
             }
             Self::Denied { stage, source, explanation } => {
                 let what = format!("the package source {source} {DENIED}");
-                let failure = about(INSTALL, &what, &explanation, stage).with("source", source);
-                EnvironmentFault::SourceUnreachable(known(failure))
+                let failure =
+                    build_failure(INSTALL, &what, &explanation, stage).with("source", source);
+                EnvironmentFault::SourceUnreachable(with_env_id(failure))
             }
             // Code of a package ran: another package may do better.
             Self::TimedOut { stage: stage @ BuildStage::Build, source: _, explanation } => {
-                let failure = about(INSTALL, "", &explanation, stage);
-                EnvironmentFault::InstallFailed(known(failure))
+                let failure = build_failure(INSTALL, "", &explanation, stage);
+                EnvironmentFault::InstallFailed(with_env_id(failure))
             }
             Self::TimedOut { stage, source: Some(source), explanation } => {
-                let failure = about(INSTALL, "", &explanation, stage);
-                EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
+                let failure = build_failure(INSTALL, "", &explanation, stage);
+                EnvironmentFault::SourceUnreachable(with_env_id(failure.with("source", source)))
             }
+            // No program is at fault, as where a source does not answer.
             Self::TimedOut { stage, source: None, explanation }
-            | Self::Unable { stage, explanation } => {
-                let failure = about(INSTALL, "", &explanation, stage);
-                EnvironmentFault::SourceUnreachable(known(failure))
+            | Self::CannotBuild { stage, explanation } => {
+                let failure = build_failure(INSTALL, "", &explanation, stage);
+                EnvironmentFault::SourceUnreachable(with_env_id(failure))
             }
-            Self::Refused(failure) => EnvironmentFault::Refused(known(*failure)),
+            Self::Refused(failure) => EnvironmentFault::Refused(with_env_id(*failure)),
             Self::Uncontained(message) => EnvironmentFault::Uncontained(message),
             Self::GuestMissing(message) => EnvironmentFault::GuestMissing(message),
             Self::Cancelled => EnvironmentFault::Cancelled,
@@ -216,7 +220,7 @@ impl BuildFault {
     }
 }
 
-fn about(kind: FailureKind, what: &str, explanation: &str, stage: BuildStage) -> Failure {
+fn build_failure(kind: FailureKind, what: &str, explanation: &str, stage: BuildStage) -> Failure {
     let separator = if what.is_empty() { "" } else { ": " };
     Failure::new(kind, format!("{what}{separator}{}", bounded(explanation)))
         .with("stage", stage.name())
@@ -251,22 +255,22 @@ const UNRESOLVABLE: &str =
     "no versions satisfy the declared dependencies; declare others or loosen a constraint";
 const UNINSTALLABLE: &str =
     "a declared package cannot be installed; declare another one or use the standard library";
-const INACTIVE: &str =
+const NOT_LOADABLE: &str =
     "a declared package is installed but cannot be loaded; declare another version or package";
 
 impl From<BootFault> for BuildFault {
     fn from(fault: BootFault) -> Self {
         match fault {
             BootFault::Unavailable(problem) => Self::GuestMissing(problem),
-            BootFault::Inactive { package, problem } => {
-                Self::Inactive { explanation: problem, package }
+            BootFault::ActivationFailed { package, problem } => {
+                Self::ActivationFailed { explanation: problem, package }
             }
         }
     }
 }
 
-/// A tool's message without credentials. Of a long one: the lines that state a cause, then the end. Compilers and build
-/// scripts print the cause first and much after it.
+/// A tool's message without credentials. A long message is cut to the lines that state a cause and to its end: compilers
+/// and build scripts print the cause first and much after it.
 fn bounded(explanation: &str) -> String {
     let explanation = without_credentials(explanation.trim());
     if explanation.len() <= MESSAGE_BYTES {
@@ -291,8 +295,8 @@ fn bounded(explanation: &str) -> String {
     causes + explanation.get(start..).unwrap_or_default()
 }
 
-/// Whether a line of a tool's output looks like the cause of a failure. A line that is missed or taken wrongly only
-/// affects which part of a long message is shown.
+/// Whether a line of a tool's output looks like the cause of a failure. A wrong answer only affects which part of a long
+/// message is shown.
 fn states_cause(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     line.ends_with("... no") || CAUSES.iter().any(|word| line.contains(word))

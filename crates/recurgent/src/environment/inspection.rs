@@ -141,17 +141,17 @@ fn list_files(directory: &Path, files: &mut Vec<ListedFile>) -> io::Result<()> {
     Ok(())
 }
 
-/// Finds a link that points outside `top`, where the host can read more than the builder could, or something that is not
-/// a file. The host reads and writes here next.
-pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Option<PathBuf> {
+/// Finds a path that the host must not read or write: a link that points outside `top`, where the host can read more than
+/// the builder could, or something that is not a file.
+pub(super) fn find_hostile_path(directory: &Path, top: &Path, seen: &[PathBuf]) -> Option<PathBuf> {
     let unreadable = || Some(directory.to_owned());
     let Ok(entries) = fs::read_dir(directory) else { return unreadable() };
     for entry in entries {
         let Ok(entry) = entry else { return unreadable() };
         let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { return unreadable() };
         let is_fine = if kind.is_dir() {
-            if let Some(trap) = find_trap(&path, top, seen) {
-                return Some(trap);
+            if let Some(hostile) = find_hostile_path(&path, top, seen) {
+                return Some(hostile);
             }
             true
         } else if kind.is_symlink() {

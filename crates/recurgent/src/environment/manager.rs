@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lifecycle::dependency::DependencyManifest;
 
-use super::command::{CommandEnv, Ended, InstallerFault};
+use super::command::{CommandEnv, FinishedCommand, InstallerFault};
 use super::fault::{BuildFault, BuildStage};
 use super::ready::Package;
 use super::source::PackageSources;
@@ -47,13 +47,13 @@ pub(super) struct BuildInputs<'a> {
 }
 
 impl BuildInputs<'_> {
-    /// How a command ended, or the fault if it was not run to its end.
-    pub(super) fn ended(
+    /// A command that ran to its end, or the fault of the build if it did not.
+    pub(super) fn finished(
         &self,
-        ended: Result<Ended, InstallerFault>,
+        finished: Result<FinishedCommand, InstallerFault>,
         stage: BuildStage,
-    ) -> Result<Ended, BuildFault> {
-        ended.map_err(|fault| BuildFault::command(fault, stage, self.name, Some(self.sources)))
+    ) -> Result<FinishedCommand, BuildFault> {
+        finished.map_err(|fault| BuildFault::command(fault, stage, self.name, Some(self.sources)))
     }
 
     /// Writes one of the files a package manager reads, atomically.

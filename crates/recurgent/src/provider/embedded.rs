@@ -45,7 +45,7 @@ pub struct EmbeddedModel {
     pub name: String,
     /// Its file.
     pub path: PathBuf,
-    /// Why this one.
+    /// Why this model was chosen.
     pub why: String,
 }
 
@@ -71,8 +71,8 @@ impl Embedded {
         }
     }
 
-    /// Several programs are compared with each other, so they are sampled as a retry is, but for the first: it is the one
-    /// that counts when no two agree.
+    /// Several programs that are compared must differ, so they are sampled at the temperature of a retry. Only the first
+    /// one is the most probable program, because it is taken when no two agree.
     #[expect(clippy::cast_possible_truncation, reason = "a temperature has few digits")]
     fn request(
         &self,
@@ -98,8 +98,8 @@ impl Embedded {
         }
     }
 
-    /// What the engine writes, and what it costs.
-    fn texts(
+    /// Has the engine write answers, and counts their tokens.
+    fn generate(
         &self,
         prompt: &Prompt,
         request: &DraftRequest<'_>,
@@ -128,7 +128,7 @@ impl Embedded {
         samples: usize,
     ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
         let EngineTexts { answers, usage: total } =
-            self.texts(prompt, request, form(prompt, request), samples)?;
+            self.generate(prompt, request, form(prompt, request), samples)?;
         if answers.is_empty() {
             return Err(DraftFault::Charged(Box::new(no_answer()), total));
         }
@@ -150,7 +150,8 @@ fn object_form(schema: &Value) -> AnswerForm {
     AnswerForm::Object { opening: opening.to_owned(), value, closing: closing.to_owned() }
 }
 
-/// How every value of a schema begins, as far as that is known: a small model keeps to a type that it has begun.
+/// The beginning that every value of a schema has, as far as it is known. Since a small model continues the type that was
+/// begun, this makes it keep to the schema.
 fn value_start(schema: &Value) -> String {
     match schema.get("type").and_then(Value::as_str) {
         Some("string") => "\"".to_owned(),
@@ -168,7 +169,7 @@ fn value_start(schema: &Value) -> String {
     }
 }
 
-/// With a head, a program that begins with it; otherwise any text.
+/// The form of an answer: a program that begins with the head of the prompt or, without a head, any text.
 fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
     match &prompt.head {
         Some(head) => AnswerForm::Program {
@@ -190,8 +191,8 @@ fn no_answer() -> DraftFault {
     DraftFault::Unavailable("the engine sent no answer".to_owned())
 }
 
-/// The text of an answer that came to its end.
-fn whole(answer: GeneratedText) -> Result<String, DraftFault> {
+/// The text of an answer, unless it was cut off.
+fn complete_text(answer: GeneratedText) -> Result<String, DraftFault> {
     match answer.ending {
         AnswerEnding::Length => Err(DraftFault::Truncated),
         AnswerEnding::Cancelled => Err(DraftFault::Cancelled),
@@ -206,7 +207,7 @@ fn draft_of(
     usage: Usage,
 ) -> Result<Draft, DraftFault> {
     let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
-    let text = whole(text).map_err(charged)?;
+    let text = complete_text(text).map_err(charged)?;
     let has_program = prompt.head.is_some() || salvage(&text).is_some();
     if has_program && !text.trim().is_empty() {
         Ok(Draft::of_program(request.language, &text, usage))
@@ -220,7 +221,8 @@ impl Provider for Embedded {
         self.drafts(prompt, request, 1).into_iter().next().unwrap_or_else(|| Err(no_answer()))
     }
 
-    /// The answer is a value in a JSON object that is forced, or a text. What it holds is checked by the caller.
+    /// With a schema the engine is forced to write a JSON object around the answer; without one it writes any text. The
+    /// caller checks the answer.
     fn infer(
         &self,
         prompt: &Prompt,
@@ -228,12 +230,12 @@ impl Provider for Embedded {
         request: &DraftRequest<'_>,
     ) -> Result<Draft, DraftFault> {
         let form = schema.map_or(AnswerForm::Text, object_form);
-        let texts = self.texts(prompt, request, form, 1)?;
+        let texts = self.generate(prompt, request, form, 1)?;
         let usage = texts.usage;
         let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
         let answer = texts.answers.into_iter().next();
         let answer = answer.ok_or_else(|| charged(no_answer()))?;
-        let text = whole(answer).map_err(charged)?;
+        let text = complete_text(answer).map_err(charged)?;
         let payload = read_reply(&text, schema.is_some()).map_err(charged)?;
         Ok(Draft { payload, usage })
     }
@@ -242,7 +244,7 @@ impl Provider for Embedded {
         true
     }
 
-    /// The samples share the prompt, so that it is read once.
+    /// All samples are written after one reading of the prompt.
     fn drafts(
         &self,
         prompt: &Prompt,

@@ -66,7 +66,10 @@ impl Launcher {
         let (arguments, in_use) = match &key.environment {
             Some(environment) => {
                 let (ready, in_use) = Ready::open(&environment.root).map_err(|error| {
-                    BootFault::Inactive { package: None, problem: missing(environment, &error) }
+                    BootFault::ActivationFailed {
+                        package: None,
+                        problem: missing(environment, &error),
+                    }
                 })?;
                 (ready.boot_arguments(&environment.root), Some(in_use))
             }

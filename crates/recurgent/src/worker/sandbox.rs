@@ -155,7 +155,7 @@ impl Sandbox {
     /// Whether a file is hidden from programs, because this process may read it only by a supplementary group.
     pub(crate) fn hidden_files() -> impl Fn(&Metadata) -> bool {
         let groups = user::kept_groups();
-        move |meta| groups.is_needed(meta)
+        move |meta| groups.are_needed(meta)
     }
 
     /// Creates a private directory for one zygote and its workers.

@@ -138,11 +138,11 @@ impl Zygote {
         };
         zygote.close();
         Err(match fault {
-            BootFault::Inactive { .. } => fault,
+            BootFault::ActivationFailed { .. } => fault,
             BootFault::Unavailable(problem) => {
                 let problem = format!("{path} did not boot: {problem}{}", output.explanation());
                 if has_packages {
-                    BootFault::Inactive { package: None, problem }
+                    BootFault::ActivationFailed { package: None, problem }
                 } else {
                     BootFault::Unavailable(problem)
                 }
@@ -172,7 +172,7 @@ impl Zygote {
         let ready = reply.op == "ready" && reply.guest.as_deref() == Some(language.name());
         match (reply.ipc_version, reply.op.as_str()) {
             (Some(IPC_VERSION), _) if ready => Ok(()),
-            (_, "failed") => Err(BootFault::Inactive {
+            (_, "failed") => Err(BootFault::ActivationFailed {
                 package: reply.package,
                 problem: reply.message.unwrap_or_default(),
             }),
@@ -385,7 +385,7 @@ fn unloaded(
             output.explanation()
         )
     };
-    BootFault::Inactive { package: Some(package), problem }
+    BootFault::ActivationFailed { package: Some(package), problem }
 }
 
 /// What a zygote prints while it boots. It is read all the time, so that a package that prints a lot does not block.

@@ -62,7 +62,7 @@ pub(crate) enum BootFault {
     /// The interpreter itself is missing or broken.
     Unavailable(String),
     /// Its environment cannot be activated.
-    Inactive {
+    ActivationFailed {
         /// The package that does not load, if it is one.
         package: Option<String>,
         /// Why.
@@ -75,7 +75,7 @@ impl BootFault {
     fn into_worker_fault(self, key: &ZygoteKey) -> WorkerFault {
         let (package, problem) = match self {
             Self::Unavailable(problem) => return WorkerFault::Unavailable(problem),
-            Self::Inactive { package, problem } => (package, problem),
+            Self::ActivationFailed { package, problem } => (package, problem),
         };
         let message = format!("the environment cannot be activated: {problem}");
         let mut failure = Failure::new(FailureKind::DependencyActivationFailed, message)

@@ -7,24 +7,24 @@ use recurgent::PreparationStatus;
 use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
 use serde_json::json;
 
+use crate::fixture::{call, value};
 use crate::sources::PackageServer;
-use crate::stage::{call, value};
 
 const OUTER: &str = "import outer_part\nresult = outer_part.NAME";
 
 #[test]
 fn a_hit_costs_next_to_nothing_and_writes_nothing() {
-    let stage = PackageServer::wheels().stage();
-    stage.writes("check", OUTER, &json!([{"name": "outer-part"}]));
-    let runtime = stage.runtime();
+    let fixture = PackageServer::wheels().fixture();
+    fixture.model_writes("check", OUTER, &json!([{"name": "outer-part"}]));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     value(&call(&mut agent, "check"));
-    let root = &stage.environments()[0];
+    let root = &fixture.environments()[0];
     let written = || std::fs::metadata(root.join(".ready")).unwrap().modified().unwrap();
     let before = written();
     let times = (0..10).map(|_| {
         value(&call(&mut agent, "check"));
-        let logged = stage.logged();
+        let logged = fixture.last_log_entry();
         assert_eq!(logged["environment_cache_hit"], json!(true));
         logged["env_prepare_ms"].as_f64().unwrap()
     });
@@ -35,13 +35,13 @@ fn a_hit_costs_next_to_nothing_and_writes_nothing() {
 
 #[test]
 fn environments_are_listed_and_removed_unless_they_are_in_use() {
-    let stage = PackageServer::wheels().stage();
-    stage.writes("check", OUTER, &json!([{"name": "outer-part", "version": ">=1"}]));
-    let runtime = stage.runtime();
+    let fixture = PackageServer::wheels().fixture();
+    fixture.model_writes("check", OUTER, &json!([{"name": "outer-part", "version": ">=1"}]));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     value(&call(&mut agent, "check"));
     let cache = runtime.cache().unwrap();
-    let half_built = stage.cache().join("0".repeat(64));
+    let half_built = fixture.cache().join("0".repeat(64));
     std::fs::create_dir(&half_built).unwrap();
 
     let listed = cache.list();
@@ -61,22 +61,22 @@ fn environments_are_listed_and_removed_unless_they_are_in_use() {
     assert!(!half_built.exists() && ready.root.exists());
     drop((agent, runtime));
     assert_eq!(cache.remove(ready), Removal::Removed);
-    assert_eq!(stage.environments().len(), 0);
+    assert_eq!(fixture.environments().len(), 0);
 }
 
 /// Environments that no program uses go when a new one would make all together too large.
 #[test]
 fn environments_unused_longest_are_removed_when_there_are_too_many() {
-    let mut stage = PackageServer::wheels().stage();
-    value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
-    let first = stage.environments();
+    let mut fixture = PackageServer::wheels().fixture();
+    value(&fixture.run_program(OUTER, &json!([{"name": "outer-part"}])));
+    let first = fixture.environments();
     assert_eq!(first.len(), 1);
-    stage.set("environments_total_mb", "1");
+    fixture.set("environments_total_mb", "1");
     let ballast = vec![0; 2 << 20];
     std::fs::write(first[0].join("ballast"), ballast).unwrap();
     let inner = "import inner_part\nresult = inner_part.NAME";
-    value(&stage.once(inner, &json!([{"name": "inner-part"}])));
-    let left = stage.environments();
+    value(&fixture.run_program(inner, &json!([{"name": "inner-part"}])));
+    let left = fixture.environments();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_ne!(left, first);
 }
@@ -84,20 +84,20 @@ fn environments_unused_longest_are_removed_when_there_are_too_many() {
 /// Downloads of a package manager beyond their limit are removed after the build that needed them.
 #[test]
 fn downloads_are_removed_when_there_are_too_many() {
-    let mut stage = PackageServer::wheels().stage();
-    let downloads = stage.own_downloads();
-    stage.set("downloads_total_mb", "1");
+    let mut fixture = PackageServer::wheels().fixture();
+    let downloads = fixture.own_downloads();
+    fixture.set("downloads_total_mb", "1");
     let outer = json!([{"name": "outer-part"}]);
-    value(&stage.once(OUTER, &outer));
+    value(&fixture.run_program(OUTER, &outer));
     let download = downloads.join("a download");
     std::fs::write(&download, vec![0; 2 << 20]).unwrap();
-    value(&stage.once(OUTER, &outer));
+    value(&fixture.run_program(OUTER, &outer));
     assert!(download.exists(), "nothing was built");
     let inner = "import inner_part\nresult = inner_part.NAME";
-    value(&stage.once(inner, &json!([{"name": "inner-part"}])));
+    value(&fixture.run_program(inner, &json!([{"name": "inner-part"}])));
     assert!(!download.exists());
-    assert_eq!(stage.environments().len(), 2, "environments stay");
-    value(&stage.once(OUTER, &outer));
+    assert_eq!(fixture.environments().len(), 2, "environments stay");
+    value(&fixture.run_program(OUTER, &outer));
 }
 
 fn declared(stored: &Stored) -> Vec<String> {
@@ -110,9 +110,9 @@ fn standings(stored: &[Stored]) -> Vec<CacheState> {
 
 #[test]
 fn environments_used_lately_are_kept_and_listing_does_not_count_as_use() {
-    let stage = PackageServer::wheels().stage();
-    value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
-    let cache = stage.runtime().cache().unwrap();
+    let fixture = PackageServer::wheels().fixture();
+    value(&fixture.run_program(OUTER, &json!([{"name": "outer-part"}])));
+    let cache = fixture.runtime().cache().unwrap();
     let ready = std::fs::File::open(cache.list()[0].root.join(".ready")).unwrap();
     let (week, day) = (Duration::from_hours(7 * 24), Duration::from_hours(24));
     let ago = |age| SystemTime::now() - age;
@@ -128,8 +128,8 @@ fn environments_used_lately_are_kept_and_listing_does_not_count_as_use() {
 #[test]
 fn what_some_process_builds_is_not_removed() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    let runtime = stage.runtime();
+    let fixture = source.fixture();
+    let runtime = fixture.runtime();
     let (sender, reached) = std::sync::mpsc::channel();
     let ticket = runtime
         .prepare("tester")
@@ -169,13 +169,13 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_running_programs() 
         ),
     ] {
         source.set_outdated(true);
-        let mut stage = source.stage();
-        let gates = stage.open_directory("gates");
-        stage.set("write_paths", gates.to_str().unwrap());
-        let runtime = stage.runtime();
+        let mut fixture = source.fixture();
+        let gates = fixture.open_directory("gates");
+        fixture.set("write_paths", gates.to_str().unwrap());
+        let runtime = fixture.runtime();
         let cache = runtime.cache().unwrap();
-        stage.writes("check", code, &json!([{"name": package}]));
-        stage.writes(
+        fixture.model_writes("check", code, &json!([{"name": package}]));
+        fixture.model_writes(
             "wait",
             &wait.replace("GATE", gates.join("gate").to_str().unwrap()),
             &json!([]),
@@ -209,7 +209,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_running_programs() 
         assert_eq!(standings(&both), [CacheState::Superseded, CacheState::Ready]);
         assert_eq!(both[0].root, first.root);
         assert_eq!(value(&call(&mut agent, "check")), versions[1]);
-        let logged = stage.logged();
+        let logged = fixture.last_log_entry();
         assert_eq!(logged["environment_cache_hit"], json!(true));
         assert_eq!(logged["env_id"], json!(first.id), "it is the same environment");
         drop((agent, runtime));
@@ -239,39 +239,39 @@ fn remove_all(cache: &EnvironmentCache) {
 #[test]
 fn a_refresh_that_fails_changes_nothing() {
     let source = PackageServer::gems();
-    let mut stage = source.stage();
+    let mut fixture = source.fixture();
     let beta = json!([{"name": "beta"}]);
-    let before = value(&stage.once("require 'beta'\nBeta::VERSION", &beta)).clone();
-    let cache = stage.runtime().cache().unwrap();
+    let before = value(&fixture.run_program("require 'beta'\nBeta::VERSION", &beta)).clone();
+    let cache = fixture.runtime().cache().unwrap();
     let listed = cache.list();
-    let fails = |stage: &crate::stage::EnvironmentFixture| {
-        let ticket = stage.runtime().refresh(&listed[0]).start();
+    let fails = |fixture: &crate::fixture::EnvironmentFixture| {
+        let ticket = fixture.runtime().refresh(&listed[0]).start();
         assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
         assert_eq!(cache.list()[0].root, listed[0].root);
         assert_eq!(standings(&cache.list()), [CacheState::Ready]);
         ticket.failure().unwrap()
     };
-    stage.set("blocked_gems", "beta");
-    assert_eq!(fails(&stage).kind.code(), "dependency_policy_violation");
-    stage.set("blocked_gems", "");
+    fixture.set("blocked_gems", "beta");
+    assert_eq!(fails(&fixture).kind.code(), "dependency_policy_violation");
+    fixture.set("blocked_gems", "");
     let address = source.url();
-    stage.set("gem_sources", "http://127.0.0.1:9/");
-    let failure = fails(&stage);
+    fixture.set("gem_sources", "http://127.0.0.1:9/");
+    let failure = fails(&fixture);
     assert!(failure.message.contains("other sources than are set now"), "{failure:?}");
-    stage.set("gem_sources", &address);
-    assert_eq!(value(&stage.once("require 'beta'\nBeta::VERSION", &beta)), &before);
+    fixture.set("gem_sources", &address);
+    assert_eq!(value(&fixture.run_program("require 'beta'\nBeta::VERSION", &beta)), &before);
 }
 
 #[test]
 fn an_environment_that_is_not_what_it_was_is_made_anew() {
     let source = PackageServer::gems();
-    let stage = source.stage();
+    let fixture = source.fixture();
     let beta = json!([{"name": "beta", "version": "~> 1.0"}]);
-    value(&stage.once("require 'beta'\nBeta::VERSION", &beta));
-    let lock = stage.environments()[0].join("Gemfile.lock");
+    value(&fixture.run_program("require 'beta'\nBeta::VERSION", &beta));
+    let lock = fixture.environments()[0].join("Gemfile.lock");
     std::fs::write(&lock, "tampered\n").unwrap();
-    assert_eq!(value(&stage.once("require 'beta'\nBeta::VERSION", &beta)), "1.0.0");
-    assert_eq!(stage.logged()["environment_cache_hit"], json!(false));
+    assert_eq!(value(&fixture.run_program("require 'beta'\nBeta::VERSION", &beta)), "1.0.0");
+    assert_eq!(fixture.last_log_entry()["environment_cache_hit"], json!(false));
     assert!(std::fs::read_to_string(&lock).unwrap().contains("beta (1.0.0)"));
 }
 
@@ -279,10 +279,10 @@ fn an_environment_that_is_not_what_it_was_is_made_anew() {
 #[test]
 fn locks_without_an_environment_are_removed() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    crate::stage::failure(&stage.once("1", &json!([{"name": "no-such-gem"}])));
-    let cache = stage.runtime().cache().unwrap();
-    let count = || std::fs::read_dir(stage.cache()).unwrap().count();
+    let fixture = source.fixture();
+    crate::fixture::failure(&fixture.run_program("1", &json!([{"name": "no-such-gem"}])));
+    let cache = fixture.runtime().cache().unwrap();
+    let count = || std::fs::read_dir(fixture.cache()).unwrap().count();
     assert_eq!((count(), cache.remove_unused_locks(), count()), (1, 1, 0));
     assert_eq!(cache.remove_unused_locks(), 0);
 }

@@ -7,8 +7,8 @@ use recurgent::Language;
 use recurgent::environment::CacheState;
 use serde_json::{Value, json};
 
+use crate::fixture::{EnvironmentFixture, failure, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, failure, value};
 
 /// Both guests: a file of a package is lost after the environment was proved.
 #[test]
@@ -22,25 +22,25 @@ fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
             "inner_part.py",
         ),
     ] {
-        let stage = source.stage();
+        let fixture = source.fixture();
         let dependencies = json!([{"name": package}]);
-        let before = value(&stage.once(code, &dependencies)).clone();
-        let root = stage.environments().remove(0);
+        let before = value(&fixture.run_program(code, &dependencies)).clone();
+        let root = fixture.environments().remove(0);
         assert!(remove_file(&root, lost), "{lost} is there");
-        stage.progress();
-        assert_eq!(value(&stage.once(code, &dependencies)), &before);
-        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
-        let cache = stage.runtime().cache().unwrap();
+        fixture.progress();
+        assert_eq!(value(&fixture.run_program(code, &dependencies)), &before);
+        assert!(fixture.progress().iter().any(|what| what.starts_with("installing")));
+        let cache = fixture.runtime().cache().unwrap();
         let standings: Vec<CacheState> = cache.list().iter().map(|it| it.standing).collect();
         assert_eq!(standings, [CacheState::Superseded, CacheState::Ready]);
-        assert_eq!(value(&stage.once(code, &dependencies)), &before);
-        assert_eq!(stage.progress(), Vec::<String>::new(), "it is whole again");
+        assert_eq!(value(&fixture.run_program(code, &dependencies)), &before);
+        assert_eq!(fixture.progress(), Vec::<String>::new(), "it is whole again");
 
         // Without the source it cannot be built, and both facts are reported.
         let damaged = cache.list().pop().unwrap();
         assert!(remove_file(&damaged.root, lost));
         source.deny("503 Service Unavailable");
-        let outcome = stage.once(code, &dependencies);
+        let outcome = fixture.run_program(code, &dependencies);
         let failure = failure(&outcome);
         assert_eq!(failure.kind.code(), "dependency_activation_failed", "{failure:#?}");
         assert!(failure.message.contains("cannot be built again"), "{failure:#?}");
@@ -54,24 +54,24 @@ fn a_file_that_is_lost_and_loaded_late_is_found_missing_and_the_call_goes_on() {
         (PackageServer::gems(), "require 'late'\nLate.answer"),
         (PackageServer::wheels(), "import late\nresult = late.answer()"),
     ] {
-        let stage = source.stage();
+        let fixture = source.fixture();
         let dependencies = json!([{"name": "late"}]);
-        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
-        let root = stage.environments().remove(0);
+        assert_eq!(value(&fixture.run_program(code, &dependencies)), &json!(42));
+        let root = fixture.environments().remove(0);
         let lost = if code.contains("import") { "part.py" } else { "part.rb" };
         assert!(remove_file(&root, lost), "{lost} is there");
-        stage.progress();
-        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
-        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
+        fixture.progress();
+        assert_eq!(value(&fixture.run_program(code, &dependencies)), &json!(42));
+        assert!(fixture.progress().iter().any(|what| what.starts_with("installing")));
         assert_eq!(
-            stage.logged()["attempts"].as_array().map(Vec::len),
+            fixture.last_log_entry()["attempts"].as_array().map(Vec::len),
             Some(1),
             "none is to blame"
         );
         // A program that raises in an environment that is whole is not run again.
         let raises = if code.contains("import") { "raise ValueError()" } else { "raise 'x'" };
-        failure(&stage.once(raises, &dependencies));
-        assert_eq!(stage.progress(), Vec::<String>::new());
+        failure(&fixture.run_program(raises, &dependencies));
+        assert_eq!(fixture.progress(), Vec::<String>::new());
     }
 }
 
@@ -92,34 +92,34 @@ const DAMAGES: [Damage; 3] = [Damage::Cut, Damage::Overwritten, Damage::Decayed]
 /// worker. What uv downloaded is the same file.
 #[test]
 fn a_damaged_shared_library_of_python_is_replaced_and_the_call_goes_on() {
-    let stage = EnvironmentFixture::new(Language::Python);
-    stage.own_downloads();
+    let fixture = EnvironmentFixture::new(Language::Python);
+    fixture.own_downloads();
     let numpy = json!([{"name": "numpy"}]);
     let code = "import numpy\nresult = [int(numpy.arange(5).sum()), int(numpy.random.default_rng(1).integers(0, 1))]";
     let expected = json!([10, 0]);
-    assert_eq!(value(&stage.once(code, &numpy)), &expected);
+    assert_eq!(value(&fixture.run_program(code, &numpy)), &expected);
     for (library, damage) in
         [("_multiarray_umath", Damage::Overwritten), ("_generator", Damage::Decayed)]
     {
-        check_repair(&stage, library, damage, (code, &numpy), &expected);
+        check_repair(&fixture, library, damage, (code, &numpy), &expected);
     }
     // Another environment is not made of the damaged download.
     let both = json!([{"name": "numpy"}, {"name": "python-slugify"}]);
-    assert_eq!(value(&stage.once(code, &both)), &expected);
-    assert_eq!(stage.logged()["attempts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(value(&fixture.run_program(code, &both)), &expected);
+    assert_eq!(fixture.last_log_entry()["attempts"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn a_damaged_extension_of_a_gem_is_replaced_and_the_call_goes_on() {
-    let stage = PackageServer::gems().stage();
+    let fixture = PackageServer::gems().fixture();
     for (gem, code) in [
         ("native", "require 'native'\nnative_answer"),
         ("late-native", "require 'late-native'\nLateNative.answer"),
     ] {
         let dependencies = json!([{"name": gem}]);
-        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
+        assert_eq!(value(&fixture.run_program(code, &dependencies)), &json!(42));
         for damage in DAMAGES {
-            check_repair(&stage, ".so", damage, (code, &dependencies), &json!(42));
+            check_repair(&fixture, ".so", damage, (code, &dependencies), &json!(42));
         }
     }
 }
@@ -127,25 +127,25 @@ fn a_damaged_extension_of_a_gem_is_replaced_and_the_call_goes_on() {
 /// A program that crashes by itself is not run again in a new environment.
 #[test]
 fn a_crash_in_a_whole_environment_costs_no_rebuild() {
-    let stage = PackageServer::wheels().stage();
+    let fixture = PackageServer::wheels().fixture();
     let dependencies = json!([{"name": "inner-part"}]);
-    value(&stage.once("import inner_part\nresult = 1", &dependencies));
-    stage.progress();
+    value(&fixture.run_program("import inner_part\nresult = 1", &dependencies));
+    fixture.progress();
     let crashes =
         "import inner_part, faulthandler\nprint(inner_part.NAME)\nfaulthandler._sigsegv()";
-    let outcome = stage.once(crashes, &dependencies);
+    let outcome = fixture.run_program(crashes, &dependencies);
     assert_eq!(failure(&outcome).kind.code(), "worker_crash");
-    assert_eq!(stage.progress(), Vec::<String>::new());
+    assert_eq!(fixture.progress(), Vec::<String>::new());
 }
 
 fn check_repair(
-    stage: &EnvironmentFixture,
+    fixture: &EnvironmentFixture,
     library: &str,
     damage: Damage,
     (code, dependencies): (&str, &Value),
     expected: &Value,
 ) {
-    let cache = stage.runtime().cache().unwrap();
+    let cache = fixture.runtime().cache().unwrap();
     let is_current = |it: &recurgent::environment::Stored| it.standing == CacheState::Ready;
     let mut damaged = 0;
     for environment in cache.list().iter().filter(|it| is_current(it)) {
@@ -158,17 +158,17 @@ fn check_repair(
         }
     }
     assert!(damaged > 0, "no {library}");
-    stage.progress();
-    let outcome = stage.once(code, dependencies);
+    fixture.progress();
+    let outcome = fixture.run_program(code, dependencies);
     assert_eq!(value(&outcome), expected, "{library} {damage:?}");
-    assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
+    assert!(fixture.progress().iter().any(|what| what.starts_with("installing")));
     assert_eq!(
-        stage.logged()["attempts"].as_array().map(Vec::len),
+        fixture.last_log_entry()["attempts"].as_array().map(Vec::len),
         Some(1),
         "no program is to blame"
     );
-    stage.once(code, dependencies);
-    assert_eq!(stage.progress(), Vec::<String>::new(), "it is whole again");
+    fixture.run_program(code, dependencies);
+    assert_eq!(fixture.progress(), Vec::<String>::new(), "it is whole again");
 }
 
 impl Damage {

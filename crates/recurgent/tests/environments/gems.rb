@@ -14,7 +14,7 @@ GEMS = [
   ["alpha", "2.0.0", { "beta" => "~> 2.0" }, { "lib/alpha.rb" => "require 'beta'\nmodule Alpha; VERSION = '2.0.0'; end" }],
   ["beta", "1.0.0", {}, { "lib/beta.rb" => "module Beta; VERSION = '1.0.0'; GEM = Gem::Version.new(VERSION).to_s; end" }],
   ["beta", "2.0.0", {}, { "lib/beta.rb" => "module Beta; VERSION = '2.0.0'; GEM = Gem::Version.new(VERSION).to_s; end" }],
-  ["crooked", "1.0.0", {}, { "lib/crooked.rb" => "module Crooked; end", "ext/extconf.rb" => FAILING }],
+  ["unbuildable", "1.0.0", {}, { "lib/unbuildable.rb" => "module Unbuildable; end", "ext/extconf.rb" => FAILING }],
   ["faulty", "1.0.0", {}, { "lib/faulty.rb" => "raise 'faulty cannot be loaded'" }],
   ["sluggish", "1.0.0", {}, { "lib/sluggish.rb" => "module Sluggish; end", "ext/extconf.rb" => "sleep 3; File.write('Makefile', \"all:\\ninstall:\\nclean:\\n\")" }],
   ["native", "1.0.0", {}, {

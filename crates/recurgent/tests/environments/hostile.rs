@@ -9,8 +9,8 @@ use recurgent::worker::Tier;
 use recurgent::{Language, Outcome};
 use serde_json::{Value, json};
 
+use crate::fixture::{EnvironmentFixture, failure, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, failure, value};
 
 const SECRET: &str = "s3cret-token";
 /// More than an installation needs here, and less than the script would like.
@@ -18,7 +18,7 @@ const PROCESSES: u64 = 64;
 
 /// A fixture with files, ports and processes outside of the sandbox, and a package whose build script looks for them.
 struct Trap {
-    stage: EnvironmentFixture,
+    fixture: EnvironmentFixture,
     source: PackageServer,
     goods: PathBuf,
     plan: Value,
@@ -34,25 +34,25 @@ impl Trap {
     }
 
     fn set_at(tier: Tier, language: Language, change: impl FnOnce(&mut Value, &str)) -> Self {
-        let mut stage = EnvironmentFixture::new(language);
-        stage.layers = tier.layers();
-        stage.set("minimum_sandbox_tier", tier.name());
-        let goods = stage.path("goods");
+        let mut fixture = EnvironmentFixture::new(language);
+        fixture.layers = tier.layers();
+        fixture.set("minimum_sandbox_tier", tier.name());
+        let goods = fixture.path("goods");
         std::fs::create_dir(&goods).unwrap();
         let source = PackageServer::of(language, Box::leak(goods.clone().into_boxed_path()));
-        stage.set("source_mode", "internal_only");
-        stage.set(source.key(), &source.url_with(&format!("me:{SECRET}@")));
-        stage.set("installer_processes", &PROCESSES.to_string());
-        let downloads = stage.path("cache").join("uv");
+        fixture.set("source_mode", "internal_only");
+        fixture.set(source.key(), &source.url_with(&format!("me:{SECRET}@")));
+        fixture.set("installer_processes", &PROCESSES.to_string());
+        let downloads = fixture.path("cache").join("uv");
         std::fs::remove_file(&downloads).unwrap(); // the one all tests share
-        let other = stage.cache().join("another");
-        let secrets = [stage.path("home/.ssh"), stage.path("state"), other.clone(), downloads];
+        let other = fixture.cache().join("another");
+        let secrets = [fixture.path("home/.ssh"), fixture.path("state"), other.clone(), downloads];
         let mut canaries = Vec::new();
         for directory in &secrets {
             std::fs::create_dir_all(directory).unwrap();
             canaries.push(directory.join("canary"));
         }
-        canaries.push(stage.path("log.jsonl"));
+        canaries.push(fixture.path("log.jsonl"));
         for canary in &canaries {
             std::fs::write(canary, SECRET).unwrap();
         }
@@ -64,12 +64,12 @@ impl Trap {
         let host = std::process::id();
         let daemon = format!("36000.{host}{}", listener.local_addr().unwrap().port());
         let mut attempts = vec![
-            json!(["list", stage.directory.path()]),
-            json!(["list", stage.cache()]),
+            json!(["list", fixture.directory.path()]),
+            json!(["list", fixture.cache()]),
             json!(["list", "/proc"]),
             json!(["list", "/"]),
             json!(["read", format!("/proc/{host}/environ")]),
-            json!(["create", stage.cache()]),
+            json!(["create", fixture.cache()]),
             json!(["connect", address]),
             json!(["connect", source.address().to_string()]),
             json!(["speak", receiver.local_addr().unwrap().to_string()]),
@@ -87,14 +87,14 @@ impl Trap {
         let mut plan =
             json!({"attempts": attempts, "daemon": daemon, "fill_mb": 0, "requires": []});
         change(&mut plan, &address);
-        let trap = Self { stage, source, goods, plan, listener, receiver, daemon, canaries };
+        let trap = Self { fixture, source, goods, plan, listener, receiver, daemon, canaries };
         trap.pack();
         trap
     }
 
     /// The tool, what makes the package, and the hostile script with its name in the package.
     fn recipe(&self) -> (&'static str, &'static str, &'static str, &'static str) {
-        match self.stage.language {
+        match self.fixture.language {
             Language::Python => ("python3", "hostile_goods.py", "hostile.py", "hostile.py"),
             Language::Ruby => ("ruby", "hostile_goods.rb", "hostile.rb", "extconf.rb"),
         }
@@ -110,14 +110,14 @@ impl Trap {
     }
 
     fn install(&self) -> Outcome {
-        match self.stage.language {
-            Language::Python => self.stage.once(
+        match self.fixture.language {
+            Language::Python => self.fixture.run_program(
                 "import hostile_part\nresult = hostile_part.GOT",
                 &json!([{"name": "hostile-part"}]),
             ),
-            Language::Ruby => {
-                self.stage.once("require 'hostile'\nHOSTILE", &json!([{"name": "hostile"}]))
-            }
+            Language::Ruby => self
+                .fixture
+                .run_program("require 'hostile'\nHOSTILE", &json!([{"name": "hostile"}])),
         }
     }
 
@@ -207,8 +207,9 @@ fn a_build_script_reaches_nothing_and_its_package_is_installed() {
         trap.assert_untouched();
         // Installed files are ours, not the builder's.
         let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&path.metadata().unwrap());
-        let installed = trap.stage.environments().into_iter().find(|it| it.join(".ready").exists());
-        assert_eq!(owner(&installed.unwrap()), owner(trap.stage.directory.path()));
+        let installed =
+            trap.fixture.environments().into_iter().find(|it| it.join(".ready").exists());
+        assert_eq!(owner(&installed.unwrap()), owner(trap.fixture.directory.path()));
 
         let authorized = trap.source.requests().iter().any(|request| {
             request.contains("hostile") && request.to_lowercase().contains("authorization: basic")
@@ -240,12 +241,12 @@ fn a_package_manager_does_not_talk_on_behalf_of_a_build_script() {
 fn a_build_script_that_fills_the_disk_is_stopped() {
     for language in [Language::Python, Language::Ruby] {
         let mut trap = Trap::set(language, |plan, _| plan["fill_mb"] = json!(200));
-        trap.stage.set("installer_disk_mb", "64");
+        trap.fixture.set("installer_disk_mb", "64");
         let outcome = trap.install();
         let failure = failure(&outcome);
         assert_eq!(failure.kind.code(), "dependency_install_failed", "{failure:#?}");
         assert!(failure.message.contains("installer_disk_mb"), "{failure:#?}");
         trap.assert_untouched();
-        assert_eq!(trap.stage.environments(), [trap.stage.cache().join("another")]);
+        assert_eq!(trap.fixture.environments(), [trap.fixture.cache().join("another")]);
     }
 }

@@ -7,7 +7,7 @@
     reason = "a test that cannot continue panics"
 )]
 
-mod flight;
+mod processes;
 mod hostile;
 mod policy;
 mod python;
@@ -15,6 +15,6 @@ mod ruby;
 mod cache;
 mod damage;
 mod sources;
-mod stage;
+mod fixture;
 mod supervision;
 mod tickets;

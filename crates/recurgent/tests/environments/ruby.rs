@@ -3,8 +3,8 @@
 use recurgent::Language;
 use serde_json::{Value, json};
 
+use crate::fixture::{EnvironmentFixture, call, failure, failure_facts, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 /// Which versions were loaded.
 const VERSIONS: &str = "require 'alpha'\nrequire 'csv'\n[Alpha::VERSION, Beta::GEM]";
@@ -16,33 +16,33 @@ fn gem(name: &str, version: &str) -> Value {
 #[test]
 fn gems_are_installed_once_and_a_hit_starts_nothing() {
     let source = PackageServer::gems();
-    let mut stage = source.stage();
-    let outcome = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
+    let mut fixture = source.fixture();
+    let outcome = fixture.run_program(VERSIONS, &gem("alpha", "~> 1.0"));
     assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
-    let first = stage.logged();
+    let first = fixture.last_log_entry();
     assert_eq!(first["environment_cache_hit"], json!(false));
-    let root = &stage.environments()[0];
+    let root = &fixture.environments()[0];
     for file in ["Gemfile", "Gemfile.lock", "vendor/bundle", ".ready"] {
         assert!(root.join(file).exists(), "{file}");
     }
     let asked = source.requests();
-    stage.progress();
+    fixture.progress();
     // Whatever is started to choose or install gems holds this lock.
     let lock = std::fs::File::open(root.with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    let outcome = stage.once(VERSIONS, &gem("alpha", "~>1.0"));
+    let outcome = fixture.run_program(VERSIONS, &gem("alpha", "~>1.0"));
     assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
-    let second = stage.logged();
+    let second = fixture.last_log_entry();
     assert_eq!(
         (&second["environment_cache_hit"], &second["env_id"]),
         (&json!(true), &first["env_id"])
     );
-    assert_eq!((source.requests(), stage.progress()), (asked, Vec::new()));
+    assert_eq!((source.requests(), fixture.progress()), (asked, Vec::new()));
     // And it does: another environment of the same name cannot be made meanwhile.
     std::fs::remove_file(root.join(".ready")).unwrap();
-    stage.set("resolve_timeout_seconds", "0.1");
-    stage.set("install_timeout_seconds", "0.1");
-    let refused = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
+    fixture.set("resolve_timeout_seconds", "0.1");
+    fixture.set("install_timeout_seconds", "0.1");
+    let refused = fixture.run_program(VERSIONS, &gem("alpha", "~> 1.0"));
     let message = &failure(&refused).message;
     assert!(message.contains("another process has been building"), "{message}");
 }
@@ -50,20 +50,24 @@ fn gems_are_installed_once_and_a_hit_starts_nothing() {
 #[test]
 fn an_agent_grows_by_a_gem_and_may_not_change_one() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    stage.writes("first", "require 'beta'\ncontext[:beta] = Beta::VERSION", &gem("beta", "~> 1.0"));
-    stage.writes(
+    let fixture = source.fixture();
+    fixture.model_writes(
+        "first",
+        "require 'beta'\ncontext[:beta] = Beta::VERSION",
+        &gem("beta", "~> 1.0"),
+    );
+    fixture.model_writes(
         "second",
         "require 'dash/ed'\nrequire 'beta'\n[context[:beta], Beta::VERSION]",
         &gem("dash-ed", ">= 0"),
     );
-    stage.writes("third", "require 'beta'\nBeta::VERSION", &gem("beta", "~> 2.0"));
-    let runtime = stage.runtime();
+    fixture.model_writes("third", "require 'beta'\nBeta::VERSION", &gem("beta", "~> 2.0"));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     assert_eq!(value(&call(&mut agent, "first")), "1.0.0");
-    let first = stage.logged();
+    let first = fixture.last_log_entry();
     assert_eq!(value(&call(&mut agent, "second")), &json!(["1.0.0", "1.0.0"]));
-    assert_ne!(stage.logged()["env_id"], first["env_id"]);
+    assert_ne!(fixture.last_log_entry()["env_id"], first["env_id"]);
     let refused = call(&mut agent, "third");
     assert_eq!(
         failure_facts(&refused, "dependency_name"),
@@ -75,11 +79,11 @@ fn an_agent_grows_by_a_gem_and_may_not_change_one() {
 #[test]
 fn strict_mode_fixes_the_manifest_at_the_first_success() {
     let source = PackageServer::gems();
-    let mut stage = source.stage();
-    stage.set("manifest_mode", "strict");
-    stage.writes("first", "require 'beta'\n1", &gem("beta", "~> 1.0"));
-    stage.writes("second", "require 'dash/ed'\n2", &gem("dash-ed", ">= 0"));
-    let runtime = stage.runtime();
+    let mut fixture = source.fixture();
+    fixture.set("manifest_mode", "strict");
+    fixture.model_writes("first", "require 'beta'\n1", &gem("beta", "~> 1.0"));
+    fixture.model_writes("second", "require 'dash/ed'\n2", &gem("dash-ed", ">= 0"));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     assert_eq!(value(&call(&mut agent, "first")), &json!(1));
     let refused = call(&mut agent, "second");
@@ -89,7 +93,7 @@ fn strict_mode_fixes_the_manifest_at_the_first_success() {
 #[test]
 fn every_failure_has_its_type_and_names_its_gem() {
     let source = PackageServer::gems();
-    let stage = source.stage();
+    let fixture = source.fixture();
     let conflict =
         json!([{"name": "alpha", "version": "~> 1.0"}, {"name": "beta", "version": "~> 2.0"}]);
     for (dependencies, kind, retriable, package, stage_name) in [
@@ -102,10 +106,10 @@ fn every_failure_has_its_type_and_names_its_gem() {
         ),
         (gem("beta", "~> 9.0"), "dependency_resolution_failed", false, "beta", "resolve"),
         (conflict, "dependency_resolution_failed", false, "beta", "resolve"),
-        (gem("crooked", ">= 0"), "dependency_install_failed", true, "crooked", "install"),
+        (gem("unbuildable", ">= 0"), "dependency_install_failed", true, "unbuildable", "install"),
         (gem("faulty", ">= 0"), "dependency_activation_failed", true, "faulty", "activate"),
     ] {
-        let outcome = stage.once("1", &dependencies);
+        let outcome = fixture.run_program("1", &dependencies);
         let seen = failure(&outcome);
         assert_eq!(
             failure_facts(&outcome, "stage"),
@@ -116,17 +120,17 @@ fn every_failure_has_its_type_and_names_its_gem() {
         for key in ["specialist_role", "method_name", "env_id"] {
             assert!(seen.metadata.contains_key(key), "{key} in {seen:#?}");
         }
-        assert_eq!(stage.environments().len(), 0, "{package}: a failed build leaves nothing");
+        assert_eq!(fixture.environments().len(), 0, "{package}: a failed build leaves nothing");
     }
 }
 
 #[test]
 fn a_refused_first_manifest_does_not_stick() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    stage.writes("broken", "require 'faulty'\n1", &gem("faulty", ">= 0"));
-    stage.writes("plain", "require 'set'\nSet[1].size", &json!([]));
-    let runtime = stage.runtime();
+    let fixture = source.fixture();
+    fixture.model_writes("broken", "require 'faulty'\n1", &gem("faulty", ">= 0"));
+    fixture.model_writes("plain", "require 'set'\nSet[1].size", &json!([]));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     assert_eq!(failure(&call(&mut agent, "broken")).kind.code(), "dependency_activation_failed");
     assert_eq!(value(&call(&mut agent, "plain")), &json!(1));
@@ -134,37 +138,38 @@ fn a_refused_first_manifest_does_not_stick() {
 
 #[test]
 fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
-    let stage = EnvironmentFixture::new(Language::Ruby);
-    let marker = stage.path("injected");
+    let fixture = EnvironmentFixture::new(Language::Ruby);
+    let marker = fixture.path("injected");
     let version = format!("1'; File.write('{}', 'x'); '", marker.display());
-    let outcome = stage.once("1", &json!([{"name": "beta", "version": version}]));
+    let outcome = fixture.run_program("1", &json!([{"name": "beta", "version": version}]));
     assert_eq!(failure(&outcome).kind.code(), "invalid_dependency_manifest");
-    assert!(!marker.exists() && !stage.cache().exists());
+    assert!(!marker.exists() && !fixture.cache().exists());
 }
 
 #[test]
 fn an_extension_is_compiled() {
-    let stage = PackageServer::gems().stage();
-    let outcome = stage.once("require 'native'\nnative_answer", &json!([{"name": "native"}]));
+    let fixture = PackageServer::gems().fixture();
+    let outcome =
+        fixture.run_program("require 'native'\nnative_answer", &json!([{"name": "native"}]));
     assert_eq!(value(&outcome), &json!(42));
 }
 
 #[test]
 fn a_gem_may_need_a_gem_that_comes_with_ruby() {
-    let stage = PackageServer::gems().stage();
+    let fixture = PackageServer::gems().fixture();
     let code = "require 'needs-json'\n[JSON.generate([1]), BigDecimal('1.5').to_s('F')]";
-    let outcome = stage.once(code, &json!([{"name": "needs-json"}]));
+    let outcome = fixture.run_program(code, &json!([{"name": "needs-json"}]));
     assert_eq!(value(&outcome), &json!(["[1]", "1.5"]));
     // Not a default gem, and in no source either.
     let code = "require 'needs-matrix'\nMatrix[[1, 2], [3, 4]].determinant";
-    let outcome = stage.once(code, &json!([{"name": "needs-matrix"}]));
+    let outcome = fixture.run_program(code, &json!([{"name": "needs-matrix"}]));
     assert_eq!(value(&outcome), &json!(-2));
 }
 
 #[test]
 fn a_long_failure_of_an_extension_names_its_cause() {
-    let stage = PackageServer::gems().stage();
-    let outcome = stage.once("1", &json!([{"name": "verbose"}]));
+    let fixture = PackageServer::gems().fixture();
+    let outcome = fixture.run_program("1", &json!([{"name": "verbose"}]));
     let message = &failure(&outcome).message;
     assert!(message.contains("checking for widget.h... no"), "{message}");
     assert!(message.len() < 3000);
@@ -172,9 +177,9 @@ fn a_long_failure_of_an_extension_names_its_cause() {
 
 #[test]
 fn a_build_that_does_not_end_is_not_taken_for_an_unreachable_source() {
-    let mut stage = PackageServer::gems().stage();
-    stage.set("install_timeout_seconds", "40");
-    let outcome = stage.once("1", &json!([{"name": "stuck"}]));
+    let mut fixture = PackageServer::gems().fixture();
+    fixture.set("install_timeout_seconds", "40");
+    let outcome = fixture.run_program("1", &json!([{"name": "stuck"}]));
     let seen = failure(&outcome);
     assert_eq!(
         failure_facts(&outcome, "stage"),

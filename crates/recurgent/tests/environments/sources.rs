@@ -12,7 +12,7 @@ use std::time::Duration;
 use lifecycle::program::Checksum;
 use recurgent::Language;
 
-use crate::stage::EnvironmentFixture;
+use crate::fixture::EnvironmentFixture;
 
 /// What is served, built once.
 struct Goods {
@@ -146,12 +146,12 @@ impl PackageServer {
         }
     }
 
-    /// A stage whose packages come from here and nowhere else.
-    pub(crate) fn stage(&self) -> EnvironmentFixture {
-        let mut stage = EnvironmentFixture::new(self.language);
-        stage.set("source_mode", "internal_only");
-        stage.set(self.key(), &self.url());
-        stage
+    /// A fixture whose packages come from here and nowhere else.
+    pub(crate) fn fixture(&self) -> EnvironmentFixture {
+        let mut fixture = EnvironmentFixture::new(self.language);
+        fixture.set("source_mode", "internal_only");
+        fixture.set(self.key(), &self.url());
+        fixture
     }
 }
 

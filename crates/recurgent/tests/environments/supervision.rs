@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use recurgent::{Language, Runtime};
 use serde_json::json;
 
+use crate::fixture::{EnvironmentFixture, call, failure, failure_facts, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 /// Gives the times at which it began and ended, on the clock that all processes share.
 const INTERVAL: &str = "import time, outer_part\nbegun = time.monotonic_ns()\ntime.sleep(0.02)\nresult = [begun, time.monotonic_ns()]";
@@ -45,28 +45,28 @@ fn intervals(runtime: &Runtime, agents: usize, calls: usize) -> Vec<(u64, u64)> 
 
 #[test]
 fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
-    let mut stage = PackageServer::wheels().stage();
-    stage.set("max_running_workers", "4");
-    stage.set("queue_timeout_seconds", "300");
-    stage.writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
-    let runtime = stage.runtime();
+    let mut fixture = PackageServer::wheels().fixture();
+    fixture.set("max_running_workers", "4");
+    fixture.set("queue_timeout_seconds", "300");
+    fixture.model_writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
+    let runtime = fixture.runtime();
     let ran = intervals(&runtime, 50, 4);
     assert_eq!(ran.len(), 200);
     let most = most_at_once(&ran);
     assert!((2..=4).contains(&most), "{most} ran at once");
-    assert!(workers_in(&stage.cache()) > 0, "they are found while they exist");
+    assert!(workers_in(&fixture.cache()) > 0, "they are found while they exist");
     drop(runtime);
-    assert_eq!(workers_in(&stage.cache()), 0, "none outlives its runtime");
+    assert_eq!(workers_in(&fixture.cache()), 0, "none outlives its runtime");
 }
 
 #[test]
 fn callers_wait_for_a_worker_while_all_are_busy() {
-    let mut stage = PackageServer::wheels().stage();
-    stage.set("max_running_workers", "8");
-    stage.set("max_live_workers", "2");
-    stage.set("queue_timeout_seconds", "300");
-    stage.writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
-    let ran = intervals(&stage.runtime(), 10, 4);
+    let mut fixture = PackageServer::wheels().fixture();
+    fixture.set("max_running_workers", "8");
+    fixture.set("max_live_workers", "2");
+    fixture.set("queue_timeout_seconds", "300");
+    fixture.model_writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
+    let ran = intervals(&fixture.runtime(), 10, 4);
     assert_eq!(ran.len(), 40, "no call is refused");
     assert!(most_at_once(&ran) <= 2);
 }
@@ -88,8 +88,8 @@ fn delegation_four_deep_with_two_running_workers_ends() {
             Language::Python => PackageServer::wheels(),
             Language::Ruby => PackageServer::gems(),
         };
-        let mut stage = source.stage();
-        stage.set("max_running_workers", "2");
+        let mut fixture = source.fixture();
+        fixture.set("max_running_workers", "2");
         let (import, package) = match language {
             Language::Python => ("import inner_part", "inner-part"),
             Language::Ruby => ("require 'beta'", "beta"),
@@ -106,10 +106,10 @@ fn delegation_four_deep_with_two_running_workers_ends() {
                 ),
             };
             let payload = json!({"code": down, "dependencies": [{"name": package}]});
-            stage.model.add(&format!("d{depth}.check"), payload);
+            fixture.model.add(&format!("d{depth}.check"), payload);
         }
-        stage.model.add("d4.check", json!({"code": "result = 1"}));
-        let runtime = stage.runtime();
+        fixture.model.add("d4.check", json!({"code": "result = 1"}));
+        let runtime = fixture.runtime();
         thread::scope(|scope| {
             for _ in 0..3 {
                 let runtime = runtime.clone();
@@ -124,24 +124,24 @@ fn delegation_four_deep_with_two_running_workers_ends() {
 
 #[test]
 fn a_program_with_packages_asks_like_any_other() {
-    let stage = PackageServer::gems().stage();
-    stage.writes("check", "require 'beta'\nhelper = delegate('helper', purpose: 'help')\n[tool('helper').add(2).value, content('none'), runtime_context.keys.size, helper.add(3).value]", &json!([{"name": "beta"}]));
-    stage.model.add("helper.add", json!({"code": "args[0] + 1"}));
-    let runtime = stage.runtime();
+    let fixture = PackageServer::gems().fixture();
+    fixture.model_writes("check", "require 'beta'\nhelper = delegate('helper', purpose: 'help')\n[tool('helper').add(2).value, content('none'), runtime_context.keys.size, helper.add(3).value]", &json!([{"name": "beta"}]));
+    fixture.model.add("helper.add", json!({"code": "args[0] + 1"}));
+    let runtime = fixture.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     assert_eq!(value(&call(&mut agent, "check")), &json!([3, null, 0, 4]));
 }
 
 #[test]
-fn five_crashes_in_a_row_stop_at_the_cap() {
+fn after_five_crashes_in_a_row_an_agents_calls_are_refused() {
     for (language, crash, fine) in [
         (Language::Python, "import faulthandler\nfaulthandler._sigsegv()", "result = 1"),
         (Language::Ruby, "exit!(3)", "1"),
     ] {
-        let stage = EnvironmentFixture::new(language);
-        stage.writes("crash", crash, &json!([]));
-        stage.writes("fine", fine, &json!([]));
-        let runtime = stage.runtime();
+        let fixture = EnvironmentFixture::new(language);
+        fixture.model_writes("crash", crash, &json!([]));
+        fixture.model_writes("fine", fine, &json!([]));
+        let runtime = fixture.runtime();
         let mut agent = runtime.agent("tester").build().unwrap();
         for _ in 0..5 {
             let outcome = call(&mut agent, "crash");
@@ -158,7 +158,10 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
         assert_eq!(value(&call(&mut other, "fine")), &json!(1), "other agents are not refused");
         let begun = Instant::now();
         while call(&mut agent, "fine").failure().is_some() {
-            assert!(begun.elapsed() < Duration::from_mins(3), "after its wait it may try again");
+            assert!(
+                begun.elapsed() < Duration::from_mins(3),
+                "the agent is still refused after its wait"
+            );
             thread::sleep(Duration::from_millis(50));
         }
         let outcome = call(&mut agent, "crash");
@@ -171,23 +174,23 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
 }
 
 #[test]
-fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
-    let mut stage = EnvironmentFixture::new(Language::Python);
-    stage.set("max_live_workers", "2");
-    stage.set("queue_timeout_seconds", "3600");
+fn idle_workers_make_room_and_calls_nested_too_deep_are_refused_at_once() {
+    let mut fixture = EnvironmentFixture::new(Language::Python);
+    fixture.set("max_live_workers", "2");
+    fixture.set("queue_timeout_seconds", "3600");
     for depth in 0..3 {
         let code =
             format!("result = 1 + delegate('d{}', purpose='go down').check().value", depth + 1);
-        stage.model.add(&format!("d{depth}.check"), json!({"code": code}));
+        fixture.model.add(&format!("d{depth}.check"), json!({"code": code}));
     }
-    stage.model.add("d3.check", json!({"code": "result = 1"}));
-    let runtime = stage.runtime();
+    fixture.model.add("d3.check", json!({"code": "result = 1"}));
+    let runtime = fixture.runtime();
     let agent = runtime.agent("d2").build().unwrap();
     assert_eq!(value(&agent.call("check", ()).unwrap()), &json!(2), "two are enough for this");
     let agent = runtime.agent("d0").build().unwrap();
     let refused = agent.call("check", ()).unwrap();
     assert!(refused.failure().is_some());
-    let log = std::fs::read_to_string(stage.path("log.jsonl")).unwrap();
+    let log = std::fs::read_to_string(fixture.path("log.jsonl")).unwrap();
     assert!(log.contains("(max_live_workers) were running"), "{log}");
     assert!(log.contains("raise it, or nest calls less deep"), "{log}");
     let mut agents = Vec::new(); // so that their kept workers stay, idle

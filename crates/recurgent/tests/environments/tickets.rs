@@ -6,20 +6,20 @@ use std::time::Duration;
 use recurgent::{Language, PreparationStatus, PreparationTicket};
 use serde_json::json;
 
+use crate::fixture::{EnvironmentFixture, call, failure, failure_facts, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, call, failure, failure_facts, value};
 
 const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 
-fn sluggish(stage: &EnvironmentFixture) -> PreparationTicket {
-    stage.runtime().prepare("tester").dependency("sluggish", "").start()
+fn sluggish(fixture: &EnvironmentFixture) -> PreparationTicket {
+    fixture.runtime().prepare("tester").dependency("sluggish", "").start()
 }
 
 #[test]
 fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
-    let stage = PackageServer::gems().stage();
-    stage.writes("check", "require 'sluggish'\n7", &json!([]));
-    let ticket = sluggish(&stage);
+    let fixture = PackageServer::gems().fixture();
+    fixture.model_writes("check", "require 'sluggish'\n7", &json!([]));
+    let ticket = sluggish(&fixture);
     assert_eq!(ticket.status(), PreparationStatus::Pending);
     assert_eq!(ticket.await_ready(Duration::from_millis(50)), PreparationStatus::Pending);
     let mut agent = ticket.agent().unwrap();
@@ -28,12 +28,12 @@ fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
         failure_facts(&early, "prep_ticket_id"),
         ("environment_preparing", true, Some(ticket.id()))
     );
-    assert_eq!(stage.logged()["prep_ticket_id"], json!(ticket.id()));
-    assert_eq!(stage.logged()["outcome_error_type"], json!("environment_preparing"));
+    assert_eq!(fixture.last_log_entry()["prep_ticket_id"], json!(ticket.id()));
+    assert_eq!(fixture.last_log_entry()["outcome_error_type"], json!("environment_preparing"));
 
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Ready);
     assert_eq!(value(&call(&mut agent, "check")), &json!(7));
-    let logged = stage.logged();
+    let logged = fixture.last_log_entry();
     assert_eq!(logged["prep_ticket_id"], json!(ticket.id()));
     assert_eq!(logged["environment_cache_hit"], json!(true));
     assert_eq!(ticket.failure(), None);
@@ -41,8 +41,8 @@ fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
 
 #[test]
 fn callbacks_are_called_once_it_is_settled_or_at_once() {
-    let stage = PackageServer::gems().stage();
-    let ticket = sluggish(&stage);
+    let fixture = PackageServer::gems().fixture();
+    let ticket = sluggish(&fixture);
     let (sender, notes) = mpsc::channel();
     let (early, late) = (sender.clone(), sender.clone());
     ticket
@@ -54,7 +54,7 @@ fn callbacks_are_called_once_it_is_settled_or_at_once() {
     ticket.on_ready(move |_| late.send("late".to_owned()).unwrap());
     assert_eq!(notes.try_recv().unwrap(), "late", "on this thread, before it returns");
 
-    let broken = stage.runtime().prepare("tester").dependency("no-such-gem", "").start();
+    let broken = fixture.runtime().prepare("tester").dependency("no-such-gem", "").start();
     let error = sender.clone();
     broken
         .on_ready(|agent| panic!("{agent}"))
@@ -67,8 +67,8 @@ fn callbacks_are_called_once_it_is_settled_or_at_once() {
 
 #[test]
 fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
-    let mut stage = PackageServer::gems().stage();
-    let runtime = stage.runtime();
+    let mut fixture = PackageServer::gems().fixture();
+    let runtime = fixture.runtime();
     for (name, version, kind) in [
         ("no-such-gem", "", "dependency_resolution_failed"),
         ("beta", "1'; exit", "invalid_dependency_manifest"),
@@ -89,16 +89,16 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
     assert_eq!(ticket.status(), PreparationStatus::Pending, "it is prepared again");
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
 
-    stage.set("blocked_gems", "beta");
-    let ticket = stage.runtime().prepare("tester").dependency("beta", "").start();
+    fixture.set("blocked_gems", "beta");
+    let ticket = fixture.runtime().prepare("tester").dependency("beta", "").start();
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "dependency_policy_violation");
 }
 
 #[test]
 fn a_cancelled_preparation_ends_in_error() {
-    let stage = PackageServer::gems().stage();
-    let ticket = sluggish(&stage);
+    let fixture = PackageServer::gems().fixture();
+    let ticket = sluggish(&fixture);
     ticket.cancel();
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "cancelled");
@@ -106,8 +106,8 @@ fn a_cancelled_preparation_ends_in_error() {
 
 #[test]
 fn a_bad_role_is_found_out_at_once() {
-    let stage = EnvironmentFixture::new(Language::Ruby);
-    let ticket = stage.runtime().prepare("  ").start();
+    let fixture = EnvironmentFixture::new(Language::Ruby);
+    let ticket = fixture.runtime().prepare("  ").start();
     assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "invalid_call");
     assert!(ticket.agent().is_err());

@@ -46,20 +46,20 @@ for name, *rest in WHEELS:
     link = f'<a href="../../wheels/{wheel.name}#sha256={digest}">{wheel.name}</a>\n'
     pages[name] = pages.get(name, "<!DOCTYPE html>\n") + link
 # A package whose only distribution must be built, and cannot be.
-sdist = SOURCE / "wheels" / "crooked_part-1.0.tar.gz"
+sdist = SOURCE / "wheels" / "unbuildable_part-1.0.tar.gz"
 import io
 import tarfile
 with tarfile.open(sdist, "w:gz") as archive:
     for path, text in {
-        "crooked_part-1.0/PKG-INFO": "Metadata-Version: 2.2\nName: crooked-part\nVersion: 1.0\n",
-        "crooked_part-1.0/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n[project]\nname = 'crooked-part'\nversion = '1.0'\n",
-        "crooked_part-1.0/backend.py": "def build_wheel(*args, **kwargs):\n    raise SystemExit('crooked-part refuses to be built')\n",
+        "unbuildable_part-1.0/PKG-INFO": "Metadata-Version: 2.2\nName: unbuildable-part\nVersion: 1.0\n",
+        "unbuildable_part-1.0/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n[project]\nname = 'unbuildable-part'\nversion = '1.0'\n",
+        "unbuildable_part-1.0/backend.py": "def build_wheel(*args, **kwargs):\n    raise SystemExit('unbuildable-part refuses to be built')\n",
     }.items():
         entry = tarfile.TarInfo(path)
         entry.size = len(text)
         archive.addfile(entry, io.BytesIO(text.encode()))
 digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
-pages["crooked-part"] = f'<!DOCTYPE html>\n<a href="../../wheels/{sdist.name}#sha256={digest}">{sdist.name}</a>\n'
+pages["unbuildable-part"] = f'<!DOCTYPE html>\n<a href="../../wheels/{sdist.name}#sha256={digest}">{sdist.name}</a>\n'
 for name, page in pages.items():
     index = SOURCE / "simple" / name / "index.html"
     index.parent.mkdir(parents=True, exist_ok=True)

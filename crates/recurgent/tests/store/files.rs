@@ -15,7 +15,7 @@ use recurgent::store::sqlite::SqliteStore;
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::stage::{
+use crate::fixture::{
     alone, beside, call, calls, commit, in_session, integrity, key, ok, place, program, recalled,
     role, unavailable,
 };

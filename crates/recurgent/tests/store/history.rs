@@ -4,7 +4,7 @@ use lifecycle::settlement::Changes;
 use recurgent::store::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
 use serde_json::json;
 
-use crate::stage::{CommittedCall, alone, call, calls, check, commit, in_session, ok};
+use crate::fixture::{CommittedCall, alone, call, calls, check, commit, in_session, ok};
 
 #[test]
 fn history_belongs_to_the_session_or_else_to_the_agent_object() {

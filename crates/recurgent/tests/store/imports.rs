@@ -12,7 +12,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use crate::stage::{call, calls, commit, in_session, key, ok, program, recalled, role, sets};
+use crate::fixture::{call, calls, commit, in_session, key, ok, program, recalled, role, sets};
 
 /// What people taught goes with the programs of a method.
 #[test]

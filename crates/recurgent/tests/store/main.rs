@@ -9,6 +9,6 @@ mod patterns;
 mod people;
 mod processes;
 mod programs;
-mod stage;
+mod fixture;
 mod standing;
 mod tools;

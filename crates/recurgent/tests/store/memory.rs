@@ -10,7 +10,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 
-use crate::stage::{
+use crate::fixture::{
     alone, call, calls, check, failed, in_session, ok, packages, place, program, role, sets, unsets,
 };
 

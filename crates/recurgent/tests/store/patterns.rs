@@ -8,7 +8,9 @@ use recurgent::store::bundle::Bundle;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 
-use crate::stage::{alone, call, check, commit, in_session, method, no_contract, ok, place, role};
+use crate::fixture::{
+    alone, call, check, commit, in_session, method, no_contract, ok, place, role,
+};
 
 #[test]
 fn the_last_calls_of_each_role_are_kept_as_patterns() {

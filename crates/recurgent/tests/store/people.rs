@@ -9,7 +9,7 @@ use lifecycle::select::{Miss, select};
 use lifecycle::standing::{Standing, StandingMode};
 use serde_json::json;
 
-use crate::stage::{
+use crate::fixture::{
     alone, call, case, check, commit, generation, key, line, ok, program, recalled,
 };
 
@@ -69,11 +69,11 @@ fn examples_are_recalled_replaced_bounded_and_forgotten() {
         let recalled = store.recall(&alone("a1"), &call("c")).unwrap().examples;
         assert_eq!(recalled, [example(1, 6)], "the later answer counts");
         assert_eq!(
-            store.recall(&alone("a1"), &crate::stage::method("subtract")).unwrap().examples,
+            store.recall(&alone("a1"), &crate::fixture::method("subtract")).unwrap().examples,
             []
         );
-        assert!(store.teach(&role, &crate::stage::method("new").method, &example(2, 1)).unwrap());
-        let before_any = store.recall(&alone("a1"), &crate::stage::method("new")).unwrap();
+        assert!(store.teach(&role, &crate::fixture::method("new").method, &example(2, 1)).unwrap());
+        let before_any = store.recall(&alone("a1"), &crate::fixture::method("new")).unwrap();
         assert_eq!((before_any.artifacts.len(), before_any.examples.len()), (0, 1));
         for n in 2..=MAX_EXAMPLES {
             assert!(store.teach(&role, &method, &example(n, 1)).unwrap());

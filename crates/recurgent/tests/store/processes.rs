@@ -18,7 +18,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
 
-use crate::stage::{
+use crate::fixture::{
     alone, beside, call, in_session, integrity, ok, place, program, recalled, role, sets,
 };
 

@@ -12,7 +12,7 @@ use lifecycle::tool::Tool;
 use recurgent::store::{Exhaustions, MAX_RECALLED, MAX_VERSIONS};
 use serde_json::json;
 
-use crate::stage::{
+use crate::fixture::{
     CommittedCall, alone, call, check, commit, failed, fingerprint, generation, key, method, ok,
     program, recalled, role,
 };

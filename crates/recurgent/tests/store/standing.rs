@@ -11,7 +11,7 @@ use recurgent::store::MAX_VERSIONS;
 use recurgent::store::catalog::{MAX_DECISIONS, Verdict};
 use serde_json::json;
 
-use crate::stage::{
+use crate::fixture::{
     CommittedCall, alone, call, case, check, commit, failed, generation, in_session, key, line, ok,
     program, recalled,
 };

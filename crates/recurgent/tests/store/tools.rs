@@ -7,7 +7,7 @@ use lifecycle::request::{CallId, CallRequest, Method};
 use lifecycle::settlement::Changes;
 use lifecycle::tool::{Tool, ToolCount};
 
-use crate::stage::{
+use crate::fixture::{
     CommittedCall, alone, call, check, commit, failed, no_contract, ok, program, role,
 };
 

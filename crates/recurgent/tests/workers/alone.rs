@@ -382,7 +382,7 @@ result = {name: status[name].split() for name in ('Uid', 'Gid', 'Groups', 'NoNew
 }
 
 #[test]
-fn no_group_of_the_hosts_is_kept() {
+fn no_supplementary_group_of_the_host_is_kept() {
     if rustix::process::geteuid().is_root() {
         let python = Driver::new().interpreter(Language::Python);
         let joins = "import os, sys\nos.setgroups([4, 24])\nos.execv(sys.argv[1], sys.argv[1:])";

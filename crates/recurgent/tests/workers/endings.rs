@@ -1,4 +1,4 @@
-//! How programs end: each way has its own typed end.
+//! How programs end: each way to end is reported as a type of its own.
 
 use lifecycle::execution::ReportEnding;
 use lifecycle::outcome::{Limit, Reported};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{Case, check, crashed_with_message, number, returned};
 
 #[test]
-fn programs_end_as_they_mean_to() {
+fn programs_end_with_a_value_or_an_error_of_their_own() {
     check(&[
         Case {
             name: "value",

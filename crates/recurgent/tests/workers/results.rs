@@ -12,9 +12,9 @@ use crate::network::server;
 use crate::value;
 
 /// A program in both languages, what it returned, and how. The method is `check`, its arguments 1 and 2.
-type Given<'a> = (&'a str, &'a str, Value, ResultFrom);
+type ResultCase<'a> = (&'a str, &'a str, Value, ResultFrom);
 
-fn check(cases: &[Given<'_>]) {
+fn check(cases: &[ResultCase<'_>]) {
     let driver = Driver::new();
     for (python, ruby, expected, result_from) in cases {
         for (language, code) in [(Language::Python, *python), (Language::Ruby, *ruby)] {
@@ -34,7 +34,7 @@ const PYTHON: &str = "def check(a, b, n=0): return a + b";
 const RUBY: &str = "def check(a, b, n: 0) = a + b";
 
 #[test]
-fn the_method_function_is_called_whatever_shows_or_tests_it() {
+fn the_method_function_is_called_although_the_program_calls_it_too() {
     let with =
         |python: &str, ruby: &str| (format!("{PYTHON}\n{python}"), format!("{RUBY}\n{ruby}"));
     let texts = [
@@ -57,14 +57,15 @@ fn the_method_function_is_called_whatever_shows_or_tests_it() {
         with("return check(7, 8)", "return check(7, 8)"),
         with("print('''\ntext\n''')", "puts <<~TEXT\n  text\nTEXT"),
     ];
-    let cases: Vec<Given<'_>> = texts
+    let cases: Vec<ResultCase<'_>> = texts
         .iter()
         .map(|(python, ruby)| (python.as_str(), ruby.as_str(), json!(3), ResultFrom::Function))
         .collect();
     check(&cases);
 }
 
-/// Scripts end with `exit`: a result that was given counts, the method's function is called, and else there is none.
+/// A program that exits with success ends like any other: a result that it assigned counts; otherwise the method's function
+/// is called, if there is one and it was not the function that exited.
 #[test]
 fn an_exit_with_success_is_an_end_like_any_other() {
     let with =
@@ -75,7 +76,7 @@ fn an_exit_with_success_is_an_end_like_any_other() {
         with("print(check(2, 3))\nexit()", "puts check(2, 3)\nexit(true)"),
         with("x = check(2, 3)\nprint(x)\nquit(0)", "x = check(2, 3)\nputs x\nKernel.exit"),
     ];
-    let mut cases: Vec<Given<'_>> = texts
+    let mut cases: Vec<ResultCase<'_>> = texts
         .iter()
         .map(|(python, ruby)| (python.as_str(), ruby.as_str(), json!(3), ResultFrom::Function))
         .collect();
@@ -123,7 +124,7 @@ fn a_positional_parameter_can_be_given_by_name() {
     ]);
 }
 
-/// A method of an object has its object; a parameter after it can still be the context.
+/// A bound method gets its object by itself; its first parameter can still be the context.
 #[test]
 fn a_method_of_an_object_is_called_with_the_arguments_of_the_call() {
     check(&[
@@ -256,7 +257,7 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
 
 /// A function that is assigned to the method's name is the method's function.
 #[test]
-fn a_lambda_of_the_methods_name_is_called() {
+fn a_lambda_with_the_methods_name_is_called() {
     let given = |python, ruby| (python, ruby, json!(3), ResultFrom::Function);
     check(&[
         given("check = lambda a, b, n=0: a + b", "check = ->(a, b, n: 0) { a + b }"),
@@ -276,7 +277,7 @@ fn a_lambda_of_the_methods_name_is_called() {
 }
 
 #[test]
-fn a_key_that_the_context_lacks_is_named_alike() {
+fn both_guests_name_a_key_that_the_context_lacks() {
     let driver = Driver::new();
     let context = Context::restored(1, [("b".to_owned(), json!(3)), ("a".to_owned(), json!(9))]);
     for (language, code, class) in [
@@ -463,7 +464,7 @@ fn hosts_that_a_program_reached_are_reported() {
         let listed = both.join(",").parse().unwrap();
         assert_eq!(reached(listed, ports(), false), both, "{language:?}");
         assert_eq!(reached(Network::Open, ports(), false), [""; 0], "{language:?}");
-        // A kept worker starts every call with none.
+        // A kept worker starts every call without hosts of the call before.
         assert_eq!(reached(Network::Loopback, ports(), true), both, "{language:?}");
         assert_eq!(reached(Network::Loopback, Vec::new(), true), [""; 0], "{language:?}");
     }

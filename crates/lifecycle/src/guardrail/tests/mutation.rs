@@ -1,4 +1,4 @@
-//! `singleton_method_mutation`: what is barred, what is barred from further away, and what passes.
+//! `singleton_method_mutation`: which direct and indirect changes are barred, and which programs pass.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn agents_and_the_runtime_are_not_changed() {
 }
 
 #[test]
-fn not_by_reaching_further_either() {
+fn agents_and_the_runtime_are_not_changed_indirectly() {
     let barred = [
         (Python, "__builtins__['print'] = None"),
         (Python, "__builtins__.print = None"),
@@ -89,7 +89,7 @@ fn not_by_reaching_further_either() {
 }
 
 #[test]
-fn what_is_the_programs_own_is_its_own() {
+fn programs_may_change_their_own_objects() {
     let passing = [
         (Ruby, "# x.define_singleton_method(:a)\n'x.define_singleton_method(:a)'"),
         (

@@ -73,7 +73,7 @@ fn input_baked_code_and_cacheability() {
 
 /// The parameters of a function are the call's arguments only if the harness called it.
 #[test]
-fn a_result_given_without_the_function_must_read_the_arguments_itself() {
+fn a_program_that_gives_its_result_itself_must_read_the_arguments_itself() {
     use Cacheability::{ArgIgnoredCode, StableMethodDefault};
     use ResultFrom::{Assigned, Expression, Function, Returned};
     let function = "def add(a, b): return a + b\nX = 1\n";
@@ -102,12 +102,12 @@ fn advice_that_cannot_pay_off_is_not_given() {
     assert_eq!(found, Cacheability::DynamicDispatchMethod);
 }
 
-/// What is called with the inputs without being a function of the program, and constants that say nothing.
+/// Programs in which another callable than a function takes the arguments, and programs with constants that prove nothing.
 fn callables() -> Vec<(Language, &'static str, Value, Cacheability)> {
     use Cacheability::{ArgIgnoredCode, StableMethodDefault};
     let callable = "class Adder:\n    def __call__(self, x):\n        return x + 137\n";
-    let reading = "add = Adder()";
-    let source = format!("{callable}{reading}").leak();
+    let instance = "add = Adder()";
+    let source = format!("{callable}{instance}").leak();
     vec![
         (Python, "add = lambda x: x ** 2", json!([2]), StableMethodDefault),
         (Python, "add = lambda x: 137", json!([137]), Cacheability::InputBakedCode),
@@ -144,7 +144,7 @@ fn state_key_drift() {
         ..Call::default()
     };
     for (language, source) in [
-        // Read, and nothing writes it.
+        // A key that is read and that no method writes.
         (Python, "result = context['total']"),
         (Python, "result = context.get('total')"),
         (Ruby, "memory[:total]"),
@@ -174,7 +174,7 @@ fn state_key_drift() {
         (Python, "remember(total=args[0])"),
         (Ruby, "context[:total] ||= 0\ncontext[:total] += args[0]"),
         (Ruby, "def add(ctx, x)\n ctx[:sum] = ctx.fetch(:sum, 0) + x\nend"),
-        // A key that may be absent is provided for.
+        // The program handles a key that may be absent.
         (Python, "result = context.get('total', 0) + args[0]"),
         (Python, "result = context.get('note', [])"),
         (Ruby, "context.fetch(:total, 0) + args[0]"),
@@ -189,7 +189,7 @@ fn state_key_drift() {
         (Ruby, "context.fetch(:tasks, {}).size"),
         (Ruby, "context[:tasks]&.size"),
         (Ruby, "context[:tasks].size if context.key?(:tasks)"),
-        // Alike in name, not in kind; alike, but another number.
+        // A similar name for a value of another type; a name that differs in a number.
         (Python, "context['values'] = {'a': args[0]}"),
         (Python, "context['value2'] = 5"),
         // Keys beside the shared state.

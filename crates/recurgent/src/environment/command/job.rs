@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
-use super::{CommandEnv, Ended, InstallerFault};
+use super::{CommandEnv, FinishedCommand, InstallerFault};
 use crate::worker;
 use crate::worker::sandbox::SpawnHandshake;
 
@@ -55,14 +55,14 @@ impl Job {
         deadline: Instant,
         limit: Duration,
         command_env: &CommandEnv<'_>,
-    ) -> Result<Ended, InstallerFault> {
+    ) -> Result<FinishedCommand, InstallerFault> {
         let mut measured = Instant::now();
         loop {
             if self.has_ended() {
                 self.drain();
                 self.end(); // what it started must not write any more
                 let status = self.status.and_then(WaitStatus::exit_status);
-                return Ok(Ended { status, output: self.output_text() });
+                return Ok(FinishedCommand { status, output: self.output_text() });
             }
             if command_env.cancellation.is_cancelled() {
                 self.terminate();

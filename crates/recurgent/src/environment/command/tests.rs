@@ -7,7 +7,7 @@ fn run(
     script: &str,
     limit: Duration,
     cancellation: &Cancellation,
-) -> Result<Ended, InstallerFault> {
+) -> Result<FinishedCommand, InstallerFault> {
     run_as(&InstallPhase::Build(Vec::new()), script, limit, cancellation)
 }
 
@@ -16,7 +16,7 @@ fn run_as(
     script: &str,
     limit: Duration,
     cancellation: &Cancellation,
-) -> Result<Ended, InstallerFault> {
+) -> Result<FinishedCommand, InstallerFault> {
     let directory = tempfile::tempdir().unwrap();
     let lock = tempfile::tempfile().unwrap();
     let variables = vec![("PATH".into(), "/usr/bin:/bin".into())];
@@ -140,7 +140,7 @@ fn links_out_of_the_environment_are_found() {
         ["ln -s /etc/shadow uv.lock", "mkdir a; ln -s ../../../../root a/b", "ln -s nowhere .built"]
     {
         let ended = run(script, HANG_TIMEOUT, &Cancellation::default());
-        assert!(matches!(ended, Err(InstallerFault::Trap(_))), "{script}: {ended:?}");
+        assert!(matches!(ended, Err(InstallerFault::HostilePath(_))), "{script}: {ended:?}");
     }
     let harmless = "mkdir a; ln -s a b; ln -s /usr/bin/env c; touch d; ln d e";
     assert_eq!(run(harmless, HANG_TIMEOUT, &Cancellation::default()).unwrap().status, Some(0));

@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the processes of one branch may use together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct CgroupLimits {
     pub(super) memory_bytes: u64,
     /// Threads included.
     pub(super) processes: u64,
@@ -73,14 +73,14 @@ impl CgroupTree {
     }
 
     /// Makes one more branch, without processes.
-    pub(super) fn branch(self: &Arc<Self>, share: Share) -> io::Result<Branch> {
+    pub(super) fn branch(self: &Arc<Self>, limits: CgroupLimits) -> io::Result<Branch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         self.prune();
         let name = format!("branch-{}", MADE.fetch_add(1, Ordering::Relaxed));
         let branch = Branch { tree: Arc::clone(self), name };
         for (hierarchy, path) in branch.directories() {
             make(&path)?;
-            hierarchy.limit(&path, share)?;
+            hierarchy.limit(&path, limits)?;
         }
         Ok(branch)
     }
@@ -267,7 +267,7 @@ mod tests {
                 continue;
             }
             let tree = Arc::new(tree);
-            let branch = tree.branch(Share { memory_bytes: 1, processes: 1 }).unwrap();
+            let branch = tree.branch(CgroupLimits { memory_bytes: 1, processes: 1 }).unwrap();
             let path = branch.directories().next().unwrap().1;
             let mut added = Command::new("sleep").arg("600").spawn().unwrap();
             branch.add(Pid::from_child(&added)).unwrap();

@@ -1,12 +1,12 @@
-//! What a package manager may see, change and use up. What it fetches is hostile: a build script is a program
-//! that was not vetted.
+//! What a package manager may read, write and use up. Fetched packages are treated as hostile, since nothing vets their
+//! build scripts.
 
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit};
 
-use super::groups::Share;
-use super::limits::lowered;
+use super::groups::CgroupLimits;
+use super::limits::hard_limit;
 use crate::grants::Network;
 
 /// One command of a package manager.
@@ -17,7 +17,7 @@ pub(crate) struct InstallerCommand<'a> {
     pub(crate) read: &'a [PathBuf],
     /// Where it may write, and execute what it wrote.
     pub(crate) write: &'a [PathBuf],
-    /// The same, and the directory of temporary files.
+    /// Its home directory and directory of temporary files. It may write and execute here too.
     pub(crate) home: &'a Path,
     /// Its working directory.
     pub(crate) directory: &'a Path,
@@ -49,7 +49,7 @@ impl InstallPhase {
     }
 
     /// Whether fetched code may run.
-    pub(crate) fn is_hostile(&self) -> bool {
+    pub(crate) fn runs_fetched_code(&self) -> bool {
         match self {
             Self::Build(_) => true,
             Self::Tool | Self::Fetch | Self::Compile => false,
@@ -83,15 +83,13 @@ pub struct InstallerLimits {
 const OPEN_FILES: u64 = 4096;
 
 impl InstallerLimits {
-    /// What a package manager and all processes it starts may use together.
-    pub(super) fn share(&self) -> Share {
-        Share { memory_bytes: self.memory_bytes, processes: self.processes }
+    /// The limits of a package manager and all processes it starts, together.
+    pub(super) fn cgroup_limits(&self) -> CgroupLimits {
+        CgroupLimits { memory_bytes: self.memory_bytes, processes: self.processes }
     }
-}
 
-impl InstallerLimits {
     /// Hard limits, set before the command starts; they cannot be raised again.
-    pub(super) fn lowered(&self) -> Vec<(Resource, Rlimit)> {
+    pub(super) fn hard_limits(&self) -> Vec<(Resource, Rlimit)> {
         [
             (Resource::Core, 0),
             (Resource::Memlock, 0),
@@ -100,7 +98,7 @@ impl InstallerLimits {
             (Resource::As, self.memory_bytes),
         ]
         .into_iter()
-        .map(|(resource, wanted)| (resource, lowered(resource, wanted)))
+        .map(|(resource, wanted)| (resource, hard_limit(resource, wanted)))
         .collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit};
 
-use super::groups::Share;
+use super::groups::CgroupLimits;
 
 /// Workers of one zygote that may use all their processes at once before the others' limit is affected.
 const WORKERS: u64 = 8;
@@ -49,13 +49,16 @@ impl Default for WorkerLimits {
 
 impl WorkerLimits {
     /// What one worker's processes may use together.
-    pub(super) fn share(&self) -> Share {
-        Share { memory_bytes: self.memory_bytes, processes: self.processes }
+    pub(super) fn cgroup_limits(&self) -> CgroupLimits {
+        CgroupLimits { memory_bytes: self.memory_bytes, processes: self.processes }
     }
 
     /// What a zygote and the processes its packages start may use together.
-    pub(super) fn zygote_share(&self) -> Share {
-        Share { processes: self.processes.saturating_add(OWN_PROCESSES), ..self.share() }
+    pub(super) fn zygote_cgroup_limits(&self) -> CgroupLimits {
+        CgroupLimits {
+            processes: self.processes.saturating_add(OWN_PROCESSES),
+            ..self.cgroup_limits()
+        }
     }
 }
 
@@ -77,7 +80,7 @@ impl WorkerLimits {
     /// Hard limits, set before the interpreter starts; they cannot be raised again. In its own namespaces
     /// processes are counted separately, so a package that starts processes without end, before any worker is
     /// sealed, reaches a limit too.
-    pub(super) fn lowered(&self, isolated: bool) -> Vec<(Resource, Rlimit)> {
+    pub(super) fn hard_limits(&self, isolated: bool) -> Vec<(Resource, Rlimit)> {
         let of_zygote = isolated.then(|| (Resource::Nproc, self.processes.saturating_mul(WORKERS)));
         [
             (Resource::Core, 0),
@@ -89,13 +92,13 @@ impl WorkerLimits {
         ]
         .into_iter()
         .chain(of_zygote)
-        .map(|(resource, wanted)| (resource, lowered(resource, wanted)))
+        .map(|(resource, wanted)| (resource, hard_limit(resource, wanted)))
         .collect()
     }
 }
 
 /// The limit to set: at most the host's own, which cannot be raised.
-pub(super) fn lowered(resource: Resource, wanted: u64) -> Rlimit {
+pub(super) fn hard_limit(resource: Resource, wanted: u64) -> Rlimit {
     let limit = Some(wanted.min(ceiling(resource)));
     Rlimit { current: limit, maximum: limit }
 }

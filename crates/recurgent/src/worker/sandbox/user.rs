@@ -11,15 +11,15 @@ use rustix::thread::CapabilitySet;
 
 use super::SandboxAccess;
 
-/// First of the user ids without an account that zygotes run as.
+/// The first user id that zygotes run as. These ids have no account.
 const FIRST_USER: u32 = 0x7000_0000;
-/// The number of these ids that one host process gives to its sandboxes.
-const USERS_OF_HOST: u32 = 256;
+/// The number of ids that one process of the runtime gives to its sandboxes.
+const USERS_PER_PROCESS: u32 = 256;
 /// The user `nobody`, used if the user namespace does not map those ids.
 const NOBODY: u32 = 65534;
 
-/// Most files of a granted directory of which the groups are looked at.
-const MAX_LOOKED_AT: usize = 100_000;
+/// Most files of a granted directory whose groups are checked.
+const MAX_CHECKED: usize = 100_000;
 
 /// The ids that sandboxes of this process run as now.
 static USERS: Mutex<UserPool> = Mutex::new(UserPool { given: 0, in_use: BTreeSet::new() });
@@ -60,16 +60,16 @@ pub(super) fn kept_groups() -> KeptGroups {
 
 impl KeptGroups {
     /// Whether a path can be reached only by a member of one of these groups. Such a path is not shown to programs.
-    pub(super) fn is_needed_for(&self, path: &Path) -> bool {
+    pub(super) fn are_needed_for(&self, path: &Path) -> bool {
         if self.supplementary.is_empty() {
             return false;
         }
-        let needs = |at: &Path| at.metadata().is_ok_and(|meta| self.is_needed(&meta));
+        let needs = |at: &Path| at.metadata().is_ok_and(|meta| self.are_needed(&meta));
         path.canonicalize().is_ok_and(|real| real.ancestors().any(needs))
     }
 
     /// Whether only a member of one of these groups may read a file, or use what is in a directory.
-    pub(super) fn is_needed(&self, meta: &Metadata) -> bool {
+    pub(super) fn are_needed(&self, meta: &Metadata) -> bool {
         const READ: u32 = 4;
         const SEARCH: u32 = 1;
         let wanted = if meta.is_dir() { SEARCH } else { READ };
@@ -79,22 +79,22 @@ impl KeptGroups {
             && self.supplementary.contains(&meta.gid())
     }
 
-    /// What in a granted directory can be reached only by a member of one of these groups, and whether it is a directory.
-    /// The rest of a very large directory is not looked at.
-    pub(super) fn needed_in(&self, directory: &Path) -> Vec<(PathBuf, bool)> {
+    /// The paths in a granted directory that only a member of one of these groups can reach, and whether each is a
+    /// directory. The rest of a very large directory is not checked.
+    pub(super) fn paths_that_need_them(&self, directory: &Path) -> Vec<(PathBuf, bool)> {
         let (mut found, mut pending) = (Vec::new(), vec![directory.to_owned()]);
-        let mut looked_at = 0;
+        let mut checked = 0;
         while let Some(directory) = pending.pop().filter(|_| !self.supplementary.is_empty()) {
             for entry in entries(&directory) {
-                looked_at += 1;
+                checked += 1;
                 let Ok(meta) = entry.symlink_metadata() else { continue };
-                if looked_at > MAX_LOOKED_AT {
+                if checked > MAX_CHECKED {
                     return found;
                 }
                 if meta.is_symlink() {
-                    continue; // what it leads to is looked at by itself
+                    continue; // a target in the directory is checked by its own path
                 }
-                if self.is_needed(&meta) {
+                if self.are_needed(&meta) {
                     found.push((entry, meta.is_dir()));
                 } else if meta.is_dir() {
                     pending.push(entry);
@@ -106,13 +106,13 @@ impl KeptGroups {
 }
 
 impl KeptGroups {
-    /// What of a directory can be reached without these groups: the directory itself or, where they are needed for
-    /// something in it, the rest of it.
+    /// The paths that together are everything in a directory that can be reached without these groups: the directory
+    /// itself, or those of its entries that do not need them.
     pub(super) fn reachable_without(&self, path: &Path) -> Vec<PathBuf> {
         if self.supplementary.is_empty() {
             return vec![path.to_owned()];
         }
-        if self.is_needed_for(path) {
+        if self.are_needed_for(path) {
             return Vec::new();
         }
         let entries = entries(path);
@@ -126,7 +126,7 @@ impl KeptGroups {
     }
 }
 
-/// What is in a directory; nothing for anything else, and for a link.
+/// The entries of a directory; none of a link or of a path that is not a directory.
 fn entries(path: &Path) -> Vec<PathBuf> {
     let is_directory = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
     let found = std::fs::read_dir(path).ok().filter(|_| is_directory);
@@ -158,14 +158,14 @@ impl SandboxUser {
             return Ok(None);
         }
         let first = FIRST_USER + ((std::process::id() & 0x003F_FFFF) << 8);
-        if !(is_mapped(first) && is_mapped(first + USERS_OF_HOST - 1)) {
+        if !(is_mapped(first) && is_mapped(first + USERS_PER_PROCESS - 1)) {
             return Ok(is_mapped(NOBODY).then_some(Self { id: NOBODY, number: None }));
         }
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let number = users.reserve(|number| tasks_of_user(first + number) > 0);
         let number = number.ok_or_else(|| {
             io::Error::other(format!(
-                "all {USERS_OF_HOST} user ids of this process are in use; close runtimes that are not needed"
+                "all {USERS_PER_PROCESS} user ids of this process are in use; close runtimes that are not needed"
             ))
         })?;
         Ok(Some(Self { id: first + number, number: Some(number) }))
@@ -184,10 +184,10 @@ impl Drop for SandboxUser {
     }
 }
 
-/// Numbers below [`USERS_OF_HOST`], each in use at most once.
+/// Numbers below [`USERS_PER_PROCESS`], each in use at most once.
 #[derive(Debug)]
 struct UserPool {
-    /// How many were given so far, those that were skipped included.
+    /// How many numbers were given or skipped so far.
     given: u32,
     in_use: BTreeSet<u32>,
 }
@@ -196,10 +196,10 @@ impl UserPool {
     /// The number that was free for the longest time; `None` if all are in use. A number that was given before is
     /// skipped while processes of its last user are left.
     fn reserve(&mut self, has_processes: impl Fn(u32) -> bool) -> Option<u32> {
-        for _ in 0..USERS_OF_HOST {
-            let (turn, number) = (self.given / USERS_OF_HOST, self.given % USERS_OF_HOST);
-            self.given = self.given.checked_add(1).unwrap_or(USERS_OF_HOST);
-            if self.in_use.contains(&number) || (turn > 0 && has_processes(number)) {
+        for _ in 0..USERS_PER_PROCESS {
+            let (round, number) = (self.given / USERS_PER_PROCESS, self.given % USERS_PER_PROCESS);
+            self.given = self.given.checked_add(1).unwrap_or(USERS_PER_PROCESS);
+            if self.in_use.contains(&number) || (round > 0 && has_processes(number)) {
                 continue;
             }
             self.in_use.insert(number);
@@ -251,7 +251,7 @@ mod tests {
         let nothing_left = |_: u32| false;
         let all: BTreeSet<u32> =
             std::iter::from_fn(|| pool.reserve(nothing_left)).take(1000).collect();
-        assert_eq!(all, (0..USERS_OF_HOST).collect());
+        assert_eq!(all, (0..USERS_PER_PROCESS).collect());
         assert_eq!(pool.reserve(nothing_left), None);
         for number in [7, 3] {
             pool.in_use.remove(&number);
@@ -306,7 +306,7 @@ mod tests {
             fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode)).unwrap();
             fs::set_permissions(&key, fs::Permissions::from_mode(key_mode)).unwrap();
             let case = format!("{folder_mode:o} {key_mode:o} {groups:?}");
-            assert_eq!(groups.is_needed_for(&key), is_needed, "{case}");
+            assert_eq!(groups.are_needed_for(&key), is_needed, "{case}");
             // Beside it is something that everybody may read.
             let rest = groups.reachable_without(place.path());
             let expected = match (is_needed, folder_mode) {
@@ -320,7 +320,7 @@ mod tests {
                 (true, 0o755) => vec![(key.clone(), false)],
                 (true, _) => vec![(folder.clone(), true)],
             };
-            assert_eq!(groups.needed_in(place.path()), hidden, "{case}");
+            assert_eq!(groups.paths_that_need_them(place.path()), hidden, "{case}");
         }
     }
 }

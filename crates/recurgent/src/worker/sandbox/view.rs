@@ -67,7 +67,7 @@ pub(super) fn readable(access: &SandboxAccess) -> Vec<PathBuf> {
     let settings = settings.flat_map(|path| groups.reachable_without(Path::new(path)));
     let system = SYSTEM.iter().map(PathBuf::from);
     let mut all: Vec<PathBuf> = system.chain(settings).chain(access.read.iter().cloned()).collect();
-    all.retain(|path| path.exists() && !groups.is_needed_for(path));
+    all.retain(|path| path.exists() && !groups.are_needed_for(path));
     all
 }
 
@@ -124,18 +124,18 @@ pub(super) fn binds(root: &Path, access: &SandboxAccess) -> io::Result<Vec<Bind>
         binds.show(Path::new(path), MOUNT_NOSUID)?;
     }
     let groups = user::kept_groups();
-    for path in access.write.iter().filter(|path| !groups.is_needed_for(path)) {
+    for path in access.write.iter().filter(|path| !groups.are_needed_for(path)) {
         let programs = if access.executes_in(path) { 0 } else { MOUNT_NOEXEC };
         binds.show(path, MOUNT_NOSUID | MOUNT_NODEV | programs)?;
     }
     for granted in &access.granted {
-        for (hidden, is_directory) in groups.needed_in(&fs::canonicalize(granted)?) {
+        for (hidden, is_directory) in groups.paths_that_need_them(&fs::canonicalize(granted)?) {
             binds.hide(&hidden, is_directory)?;
         }
     }
     if let Some((workspace, workspace_version)) =
         access.workspace.as_ref().zip(access.workspace_version.as_ref())
-        && !groups.is_needed_for(workspace)
+        && !groups.are_needed_for(workspace)
     {
         binds.show_version(workspace, workspace_version, access.version_attributes())?;
     }

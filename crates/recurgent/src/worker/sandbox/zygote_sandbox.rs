@@ -19,7 +19,7 @@ use rustix::process::{Gid, Resource, Uid};
 use serde_json::{Value, json};
 
 use super::entry::{LayerMount, Namespaces, SandboxEntry};
-use super::groups::{Branch, CgroupTree, Share};
+use super::groups::{Branch, CgroupLimits, CgroupTree};
 use super::landlock::{self, PathAccess, Ruleset};
 use super::limits::ceiling;
 use super::mediator::{ConnectionLog, Terms};
@@ -84,9 +84,9 @@ impl Sandbox {
         if let Some((above_copy, user)) = above_copy.zip(user.as_ref()) {
             rustix::fs::chown(above_copy, Some(Uid::from_raw(user.id())), None)?; // to reach the copy
         }
-        let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_share());
+        let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_cgroup_limits());
         let mut zygote_sandbox = ZygoteSandbox {
-            groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
+            groups: groups.map(|limits| Groups::make(&directory, limits)).transpose()?,
             seal: Seal::default(),
             ruleset: None,
             environment: Vec::new(),
@@ -219,7 +219,7 @@ impl Sandbox {
             host: rustix::process::getpid(),
             groups: zygote_sandbox.cgroup_fds()?,
             limits: if has(Layer::Limits) {
-                self.limits.lowered(namespaces.is_some())
+                self.limits.hard_limits(namespaces.is_some())
             } else {
                 Vec::new()
             },
@@ -302,8 +302,8 @@ impl ZygoteSandbox {
 
     /// Makes what one more worker is given.
     pub(crate) fn worker_resources(&self) -> io::Result<WorkerResources> {
-        let share = self.limits.share();
-        let group = self.groups.as_ref().map(|groups| groups.tree.branch(share)).transpose()?;
+        let limits = self.limits.cgroup_limits();
+        let group = self.groups.as_ref().map(|groups| groups.tree.branch(limits)).transpose()?;
         let cgroup_fds = group.as_ref().map(Branch::cgroup_fds).transpose()?.unwrap_or_default();
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
@@ -399,7 +399,7 @@ impl ZygoteSandbox {
         let hides =
             self.layers.has(Layer::Namespaces) || !self.access.granted.iter().any(|it| it == path);
         let groups = if hides { KeptGroups::default() } else { kept_groups() };
-        if groups.needed_in(path).is_empty() {
+        if groups.paths_that_need_them(path).is_empty() {
             return vec![path.to_owned()];
         }
         groups.reachable_without(path)
@@ -527,9 +527,9 @@ impl ZygoteSandbox {
 }
 
 impl Groups {
-    fn make(directory: &Scratch, share: Share) -> io::Result<Self> {
+    fn make(directory: &Scratch, limits: CgroupLimits) -> io::Result<Self> {
         let tree = CgroupTree::create(directory.as_ref())?;
-        Ok(Self { zygote: tree.branch(share)?, tree })
+        Ok(Self { zygote: tree.branch(limits)?, tree })
     }
 }
 

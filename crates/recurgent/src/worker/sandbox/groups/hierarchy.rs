@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::SCRATCH_PREFIX;
 use super::super::tally::{Counter, Tally};
-use super::{Share, in_file, make, members, open_to_write, set};
+use super::{CgroupLimits, in_file, make, members, open_to_write, set};
 
 /// The two versions of the kernel interface, which name files differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,9 +194,9 @@ impl Hierarchy {
     }
 
     /// Sets the limits of a branch.
-    pub(super) fn limit(&self, branch: &Path, share: Share) -> io::Result<()> {
+    pub(super) fn limit(&self, branch: &Path, limits: CgroupLimits) -> io::Result<()> {
         if self.memory {
-            let bytes = share.memory_bytes.to_string();
+            let bytes = limits.memory_bytes.to_string();
             match self.version {
                 CgroupVersion::One => {
                     set(&branch.join("memory.limit_in_bytes"), &bytes)?;
@@ -212,7 +212,7 @@ impl Hierarchy {
             }
         }
         if self.processes {
-            set(&branch.join("pids.max"), &share.processes.to_string())?;
+            set(&branch.join("pids.max"), &limits.processes.to_string())?;
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn limits_are_set_as_each_version_names_them() {
-        let share = Share { memory_bytes: 1 << 20, processes: 7 };
+        let limits = CgroupLimits { memory_bytes: 1 << 20, processes: 7 };
         let (memory, processes) = (true, true);
         for (version, files) in [
             (
@@ -326,11 +326,11 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let own = place.path().to_owned();
             let hierarchy = Hierarchy { version, own: own.clone(), memory, processes };
-            assert!(hierarchy.limit(&own, share).is_err(), "it is not a group");
+            assert!(hierarchy.limit(&own, limits).is_err(), "it is not a group");
             for (file, _) in files {
                 fs::write(own.join(file), "").unwrap();
             }
-            hierarchy.limit(&own, share).unwrap();
+            hierarchy.limit(&own, limits).unwrap();
             for (file, value) in files {
                 assert_eq!(fs::read_to_string(own.join(file)).unwrap(), *value, "{file}");
             }

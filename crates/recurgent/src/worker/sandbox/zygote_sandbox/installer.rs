@@ -54,7 +54,7 @@ impl Sandbox {
             host: rustix::process::getpid(),
             groups: zygote_sandbox.cgroup_fds()?,
             limits: if has(Layer::Limits) {
-                installer_command.limits.lowered()
+                installer_command.limits.hard_limits()
             } else {
                 Vec::new()
             },
@@ -100,7 +100,7 @@ impl Sandbox {
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = SandboxAccess { read: parents.collect(), ..SandboxAccess::default() };
-        let changes_user = installer_command.install_phase.is_hostile()
+        let changes_user = installer_command.install_phase.runs_fetched_code()
             && layers.has(Layer::Identity)
             && has_capability(CapabilitySet::CHOWN)
             && (isolated || (access.is_open_to_all() && above.is_open_to_all()));
@@ -111,9 +111,9 @@ impl Sandbox {
             }
         }
         let directory = self.directory()?;
-        let groups = layers.has(Layer::Cgroups).then(|| installer_command.limits.share());
+        let groups = layers.has(Layer::Cgroups).then(|| installer_command.limits.cgroup_limits());
         Ok(ZygoteSandbox {
-            groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
+            groups: groups.map(|limits| Groups::make(&directory, limits)).transpose()?,
             directory,
             layers,
             access,
@@ -175,7 +175,7 @@ impl ZygoteSandbox {
 
     fn installer_seal(&self, installer_command: &InstallerCommand<'_>) -> io::Result<Seal> {
         let mut seal = Seal::default();
-        if self.layers.has(Layer::Limits) && installer_command.install_phase.is_hostile() {
+        if self.layers.has(Layer::Limits) && installer_command.install_phase.runs_fetched_code() {
             let is_counted_alone = self.is_isolated() || self.user.is_some();
             let others = if is_counted_alone { 0 } else { tasks_of_user(self.id()) };
             let value = (installer_command.limits.processes + others).min(ceiling(Resource::Nproc));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use recurgent::Language;
 use serde_json::{Value, json};
 
+use crate::fixture::{EnvironmentFixture, value};
 use crate::sources::PackageServer;
-use crate::stage::{EnvironmentFixture, value};
 
 /// The environment variable with the instructions of the process below, as JSON.
 const ORDER: &str = "ENVIRONMENTS_TEST_ORDER";
@@ -22,12 +22,12 @@ fn a_process_that_calls() {
     #[expect(clippy::disallowed_methods, reason = "a test process has no other configuration")]
     let Ok(order) = std::env::var(ORDER) else { return };
     let order: Value = serde_json::from_str(&order).unwrap();
-    let mut stage = EnvironmentFixture::new(order["guest"].as_str().unwrap().parse().unwrap());
+    let mut fixture = EnvironmentFixture::new(order["guest"].as_str().unwrap().parse().unwrap());
     for (key, setting) in order["settings"].as_object().unwrap() {
-        stage.set(key, setting.as_str().unwrap());
+        fixture.set(key, setting.as_str().unwrap());
     }
-    let outcome = stage.once(order["code"].as_str().unwrap(), &order["dependencies"]);
-    let logged = stage.logged();
+    let outcome = fixture.run_program(order["code"].as_str().unwrap(), &order["dependencies"]);
+    let logged = fixture.last_log_entry();
     println!(
         "\nanswer: {}",
         json!({
@@ -38,26 +38,26 @@ fn a_process_that_calls() {
     );
 }
 
-/// Starts such a process, for the environments of `stage`.
-pub(crate) fn process(
-    stage: &EnvironmentFixture,
+/// Starts such a process, for the environments of `fixture`.
+pub(crate) fn start_process(
+    fixture: &EnvironmentFixture,
     order: &Value,
     variables: &[(&str, &str)],
 ) -> Child {
     let mut settings = json!({});
-    for (key, text, _) in stage.config.entries() {
+    for (key, text, _) in fixture.config.entries() {
         let ours = ["cache_dir", "source_mode", "gem_sources", "python_indexes", "installer_env"];
         if ours.contains(&key.name) {
             settings[key.name] = json!(text);
         }
     }
     let mut order = order.clone();
-    order["guest"] = json!(stage.language.name());
+    order["guest"] = json!(fixture.language.name());
     order["settings"] = settings;
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "flight::a_process_that_calls", "--nocapture"])
+        .args(["--exact", "processes::a_process_that_calls", "--nocapture"])
         .env(ORDER, order.to_string())
-        .env("TMPDIR", stage.path("scratch")) // what a killed process leaves goes with the stage
+        .env("TMPDIR", fixture.path("scratch")) // what a killed process leaves goes with the fixture
         .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -80,27 +80,27 @@ fn sluggish() -> Value {
 #[test]
 fn eight_processes_that_want_one_environment_build_it_once() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    let processes: Vec<Child> = (0..8).map(|_| process(&stage, &sluggish(), &[])).collect();
+    let fixture = source.fixture();
+    let processes: Vec<Child> = (0..8).map(|_| start_process(&fixture, &sluggish(), &[])).collect();
     let answers: Vec<Value> = processes.into_iter().map(answer).collect();
     for one in &answers {
         assert_eq!(one["result"], json!({"Ok": 7}), "{answers:#?}");
         assert_eq!(one["env_id"], answers[0]["env_id"]);
     }
     assert_eq!(source.asked_for("/gems/sluggish-1.0.0.gem"), 1);
-    assert_eq!(stage.environments().len(), 1);
-    let later = answer(process(&stage, &sluggish(), &[]));
+    assert_eq!(fixture.environments().len(), 1);
+    let later = answer(start_process(&fixture, &sluggish(), &[]));
     assert_eq!(later["hit"], json!(true));
 }
 
 #[test]
 fn what_a_killed_build_left_is_cleared_and_built_again() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    let mut killed = process(&stage, &sluggish(), &[]);
+    let fixture = source.fixture();
+    let mut killed = start_process(&fixture, &sluggish(), &[]);
     let begun = Instant::now();
     let under_way = || {
-        let lock = stage.environments().iter().any(|root| root.join("Gemfile.lock").exists());
+        let lock = fixture.environments().iter().any(|root| root.join("Gemfile.lock").exists());
         lock && source.asked_for("/gems/sluggish-1.0.0.gem") > 0
     };
     while !under_way() {
@@ -109,19 +109,19 @@ fn what_a_killed_build_left_is_cleared_and_built_again() {
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(stage.environments().iter().all(|root| !root.join(".ready").exists()));
-    let again = answer(process(&stage, &sluggish(), &[]));
+    assert!(fixture.environments().iter().all(|root| !root.join(".ready").exists()));
+    let again = answer(start_process(&fixture, &sluggish(), &[]));
     assert_eq!((&again["result"], &again["hit"]), (&json!({"Ok": 7}), &json!(false)));
-    let ready: Vec<_> = stage.environments();
+    let ready: Vec<_> = fixture.environments();
     assert_eq!(ready.len(), 1, "{ready:?}");
     assert!(ready[0].join(".ready").exists());
     // The killed process could not tidy up its own directory.
-    clear_abandoned(&stage);
+    clear_abandoned(&fixture);
 }
 
-/// Removes the stage of a process that was killed.
-fn clear_abandoned(stage: &EnvironmentFixture) {
-    let shared = stage.directory.path().parent().unwrap();
+/// Removes the fixture of a process that was killed.
+fn clear_abandoned(fixture: &EnvironmentFixture) {
+    let shared = fixture.directory.path().parent().unwrap();
     for entry in std::fs::read_dir(shared).unwrap().filter_map(Result::ok) {
         let owner = std::fs::read_to_string(entry.path().join("owner")).unwrap_or_default();
         if !owner.is_empty() && !Path::new("/proc").join(owner.trim()).exists() {
@@ -132,10 +132,10 @@ fn clear_abandoned(stage: &EnvironmentFixture) {
 
 #[test]
 fn a_second_process_finds_the_same_environment_ready() {
-    let stage = PackageServer::wheels().stage();
+    let fixture = PackageServer::wheels().fixture();
     let order = json!({"code": "import outer_part\nresult = outer_part.NAME", "dependencies": [{"name": "outer-part"}]});
-    let first = answer(process(&stage, &order, &[]));
-    let second = answer(process(&stage, &order, &[]));
+    let first = answer(start_process(&fixture, &order, &[]));
+    let second = answer(start_process(&fixture, &order, &[]));
     assert_eq!((&first["hit"], &second["hit"]), (&json!(false), &json!(true)));
     assert_eq!(first["env_id"], second["env_id"]);
 }
@@ -181,9 +181,9 @@ fn nothing_of_the_callers_environment_changes_the_result_or_is_changed() {
             json!({"code": "import outer_part\nresult = outer_part.NAME", "dependencies": [{"name": "outer-part"}]}),
         ),
     ] {
-        let (plain, crossed) = (source.stage(), source.stage());
-        let expected = answer(process(&plain, &order, &[]));
-        let printed = answer(process(&crossed, &order, &hostile));
+        let (plain, crossed) = (source.fixture(), source.fixture());
+        let expected = answer(start_process(&plain, &order, &[]));
+        let printed = answer(start_process(&crossed, &order, &hostile));
         assert_eq!(printed, expected);
         assert!(printed["result"]["Ok"].is_string(), "{printed}");
     }
@@ -194,9 +194,9 @@ fn nothing_of_the_callers_environment_changes_the_result_or_is_changed() {
 #[test]
 fn threads_of_one_process_share_one_build() {
     let source = PackageServer::gems();
-    let stage = source.stage();
-    stage.writes("check", "require 'sluggish'\n7", &json!([{"name": "sluggish"}]));
-    let runtime = stage.runtime();
+    let fixture = source.fixture();
+    fixture.model_writes("check", "require 'sluggish'\n7", &json!([{"name": "sluggish"}]));
+    let runtime = fixture.runtime();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let runtime = runtime.clone();
@@ -212,31 +212,32 @@ fn threads_of_one_process_share_one_build() {
 #[test]
 fn uv_is_fetched_at_most_once_and_that_is_reported() {
     let source = PackageServer::wheels();
-    let mut stage = EnvironmentFixture::new(Language::Python);
-    std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
-    stage.set("python_indexes", &source.url());
+    let mut fixture = EnvironmentFixture::new(Language::Python);
+    std::fs::remove_file(fixture.path("cache").join("tools")).unwrap();
+    fixture.set("python_indexes", &source.url());
     let slug = json!([{"name": "python-slugify"}]);
     let code = "from slugify import slugify\nresult = slugify('A B')";
-    assert_eq!(value(&stage.once(code, &slug)), "a-b");
-    let progress = stage.progress();
-    let fetched = stage.path("cache/tools/uv/bin/uv").exists();
+    assert_eq!(value(&fixture.run_program(code, &slug)), "a-b");
+    let progress = fixture.progress();
+    let fetched = fixture.path("cache/tools/uv/bin/uv").exists();
     assert_eq!(
         progress.iter().any(|what| what.starts_with("fetching uv")),
         fetched,
         "{progress:?}"
     );
     let unconstrained = json!([{"name": "text-unidecode"}]);
-    value(&stage.once("import text_unidecode\nresult = 1", &unconstrained));
-    assert!(!stage.progress().iter().any(|what| what.starts_with("fetching uv")));
+    value(&fixture.run_program("import text_unidecode\nresult = 1", &unconstrained));
+    assert!(!fixture.progress().iter().any(|what| what.starts_with("fetching uv")));
 }
 
 /// An internal index need not have uv.
 #[test]
 fn uv_does_not_come_from_the_source_of_packages() {
     let source = PackageServer::wheels();
-    let stage = source.stage();
-    std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
-    let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
+    let fixture = source.fixture();
+    std::fs::remove_file(fixture.path("cache").join("tools")).unwrap();
+    let outcome =
+        fixture.run_program("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
     assert_eq!(value(&outcome), &json!(1));
     assert_eq!(source.asked_for("/simple/uv/"), 0);
     assert!(source.asked_for("/simple/inner-part/") > 0, "{:?}", source.requests());
@@ -246,7 +247,7 @@ fn uv_does_not_come_from_the_source_of_packages() {
 #[test]
 fn packages_install_with_a_umask_of_077() {
     for test in [
-        "policy::internal_only_asks_ours_alone",
+        "policy::internal_only_asks_the_internal_source_alone",
         "hostile::a_build_script_reaches_nothing_and_its_package_is_installed",
     ] {
         let ended = Command::new("/bin/sh")

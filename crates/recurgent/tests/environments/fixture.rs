@@ -40,7 +40,7 @@ impl EnvironmentFixture {
             std::fs::create_dir_all(shared.join(name)).unwrap();
             std::os::unix::fs::symlink(shared.join(name), cache.join(name)).unwrap();
         }
-        let mut stage = Self {
+        let mut fixture = Self {
             language,
             config: Config::defaults(),
             layers: Layers::ALL,
@@ -49,19 +49,19 @@ impl EnvironmentFixture {
             directory,
         };
         for name in ["cache", "state", "scratch"] {
-            std::fs::create_dir_all(stage.path(name)).unwrap();
+            std::fs::create_dir_all(fixture.path(name)).unwrap();
         }
-        std::fs::write(stage.path("owner"), std::process::id().to_string()).unwrap();
-        let log = stage.path("log.jsonl");
-        stage.set("guest", language.name());
-        stage.set("cache_dir", cache.to_str().unwrap());
-        stage.set("state_dir", stage.path("state").to_str().unwrap());
-        stage.set("log", log.to_str().unwrap());
+        std::fs::write(fixture.path("owner"), std::process::id().to_string()).unwrap();
+        let log = fixture.path("log.jsonl");
+        fixture.set("guest", language.name());
+        fixture.set("cache_dir", cache.to_str().unwrap());
+        fixture.set("state_dir", fixture.path("state").to_str().unwrap());
+        fixture.set("log", log.to_str().unwrap());
         // No retries unless a test sets them, so that a test sees the first failure.
-        stage.set("execution_repair_budget", "0");
-        stage.set("guardrail_recovery_budget", "0");
-        stage.set("max_generation_attempts", "1");
-        stage
+        fixture.set("execution_repair_budget", "0");
+        fixture.set("guardrail_recovery_budget", "0");
+        fixture.set("max_generation_attempts", "1");
+        fixture
     }
 
     pub(crate) fn set(&mut self, key: &str, value: &str) {
@@ -111,21 +111,21 @@ impl EnvironmentFixture {
     }
 
     /// The model writes this next, for `tester.METHOD`.
-    pub(crate) fn writes(&self, method: &str, code: &str, dependencies: &Value) {
+    pub(crate) fn model_writes(&self, method: &str, code: &str, dependencies: &Value) {
         let payload = json!({"code": code, "dependencies": dependencies});
         self.model.add(&format!("tester.{method}"), payload);
     }
 
     /// What an agent of a new runtime answers, once.
-    pub(crate) fn once(&self, code: &str, dependencies: &Value) -> Outcome {
-        self.writes("check", code, dependencies);
+    pub(crate) fn run_program(&self, code: &str, dependencies: &Value) -> Outcome {
+        self.model_writes("check", code, dependencies);
         let runtime = self.runtime();
         let agent = runtime.agent("tester").build().unwrap();
         agent.call("check", ()).unwrap()
     }
 
     /// What the log says of the last call.
-    pub(crate) fn logged(&self) -> Value {
+    pub(crate) fn last_log_entry(&self) -> Value {
         let log = std::fs::read_to_string(self.path("log.jsonl")).unwrap();
         serde_json::from_str(log.lines().last().unwrap()).unwrap()
     }
