@@ -229,6 +229,8 @@ pub enum ToolGrant {
     Nothing,
     /// These: `orders` with all its methods, or `orders.search` alone.
     Named(Vec<String>),
+    /// These, as far as they are functions of the embedding program: what a child has whose parent has all functions.
+    NamedFunctions(Vec<String>),
     /// Every one.
     All,
 }
@@ -244,13 +246,16 @@ impl ToolGrant {
             Self::Functions => origin == OutsideOrigin::Function,
             Self::Nothing => false,
             Self::Named(names) => names.iter().any(is_of),
+            Self::NamedFunctions(names) => {
+                origin == OutsideOrigin::Function && names.iter().any(is_of)
+            }
             Self::All => true,
         }
     }
 
     /// The tool with the methods that are granted.
     pub(crate) fn narrow(&self, tool: Arc<OutsideTool>) -> Arc<OutsideTool> {
-        let Self::Named(names) = self else { return tool };
+        let (Self::Named(names) | Self::NamedFunctions(names)) = self else { return tool };
         if names.contains(&tool.name) {
             return tool;
         }
@@ -267,25 +272,19 @@ impl ToolGrant {
             (narrow, Self::All) => narrow.clone(),
             (Self::All, wider) => wider.clone(),
             (Self::Nothing, _) | (_, Self::Nothing) => Self::Nothing,
-            (Self::Named(names), Self::Named(allowed)) => {
-                let is_allowed = |name: &&String| {
-                    let tool = name.split('.').next().unwrap_or_default();
-                    allowed.contains(name) || allowed.iter().any(|it| it == tool)
-                };
-                let mut both: Vec<String> = names.iter().filter(is_allowed).cloned().collect();
-                let narrower = allowed.iter().filter(|name| {
-                    name.split_once('.').is_some_and(|(tool, _)| names.iter().any(|it| it == tool))
-                });
-                let narrower: Vec<String> =
-                    narrower.filter(|name| !both.contains(name)).cloned().collect();
-                both.extend(narrower);
-                if both.is_empty() { Self::Nothing } else { Self::Named(both) }
-            }
             (Self::Functions, Self::Functions) => Self::Functions,
             // Which names are functions is known only when a program asks.
-            (Self::Named(names), Self::Functions) | (Self::Functions, Self::Named(names)) => {
-                Self::Named(names.clone())
+            (Self::Named(names) | Self::NamedFunctions(names), Self::Functions)
+            | (Self::Functions, Self::Named(names) | Self::NamedFunctions(names)) => {
+                Self::NamedFunctions(names.clone())
             }
+            (Self::Named(names), Self::Named(allowed)) => {
+                names_in_both(names, allowed).map_or(Self::Nothing, Self::Named)
+            }
+            (
+                Self::Named(names) | Self::NamedFunctions(names),
+                Self::Named(allowed) | Self::NamedFunctions(allowed),
+            ) => names_in_both(names, allowed).map_or(Self::Nothing, Self::NamedFunctions),
         }
     }
 
@@ -294,10 +293,23 @@ impl ToolGrant {
         match self {
             Self::Functions => Value::Null,
             Self::Nothing => json!([]),
-            Self::Named(names) => json!(names),
+            Self::Named(names) | Self::NamedFunctions(names) => json!(names),
             Self::All => json!(["*"]),
         }
     }
+}
+
+/// The names that two grants of tools have in common: of a tool and one of its methods, the method. `None`: there is none.
+fn names_in_both(names: &[String], allowed: &[String]) -> Option<Vec<String>> {
+    let is_within = |name: &&String, wider: &[String]| {
+        let tool = name.split('.').next().unwrap_or_default();
+        wider.contains(name) || wider.iter().any(|it| it == tool)
+    };
+    let mut both: Vec<String> =
+        names.iter().filter(|name| is_within(name, allowed)).cloned().collect();
+    let narrower = allowed.iter().filter(|name| !names.contains(name) && is_within(name, names));
+    both.extend(narrower.cloned());
+    (!both.is_empty()).then_some(both)
 }
 
 impl FromStr for ToolGrant {
@@ -329,7 +341,7 @@ impl fmt::Display for ToolGrant {
         match self {
             Self::Functions => Ok(()),
             Self::Nothing => f.write_str("none"),
-            Self::Named(names) => f.write_str(&names.join(",")),
+            Self::Named(names) | Self::NamedFunctions(names) => f.write_str(&names.join(",")),
             Self::All => f.write_str("*"),
         }
     }
@@ -451,6 +463,22 @@ mod tests {
         ] {
             assert_eq!(grant(narrow).within(&grant(wide)), grant(both), "{narrow} in {wide}");
         }
+        let functions = |names: &str| match grant(names) {
+            ToolGrant::Named(names) => ToolGrant::NamedFunctions(names),
+            other => other,
+        };
+        for (narrow, wide, both) in [
+            (grant("a"), grant(""), functions("a")),
+            (grant(""), grant("a"), functions("a")),
+            (functions("a,b.x"), grant("b"), functions("b.x")),
+            (grant("a"), functions("a,b"), functions("a")),
+            (grant("*"), functions("a"), functions("a")),
+            (functions("a"), grant("b"), grant("none")),
+        ] {
+            assert_eq!(narrow.within(&wide), both, "{narrow:?} in {wide:?}");
+        }
+        assert!(functions("a").covers("a", OutsideOrigin::Function));
+        assert!(!functions("a").covers("a", OutsideOrigin::Command), "a command is not a function");
         for refused in ["Orders", "a b*", "*,a", ".x", "a."] {
             assert!(refused.parse::<ToolGrant>().is_err(), "{refused}");
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use lifecycle::outcome::{Failure, FailureKind, Reported};
 use lifecycle::outside_tool::TOOL_ERROR;
 use lifecycle::program::Checksum;
+use lifecycle::redact::NamedSecrets;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -31,6 +32,7 @@ pub use lifecycle::outside_tool::{
 };
 #[doc(hidden)]
 pub use recorded::RecordedTools;
+use recorded::clean_arguments;
 pub(crate) use recorded::{RecordedToolLine, ToolRecorder};
 
 /// Characters kept of what a tool says of its failure.
@@ -306,18 +308,23 @@ impl Toolboxes {
         Ok(tool)
     }
 
-    /// Calls a method; the result is bounded and checked, and recorded.
+    /// Calls a method; the result is bounded and checked, and recorded without secrets, those of the call tree among
+    /// them. A recording is asked as it was written: without them too.
     pub(crate) fn call(
         &self,
         toolbox: &dyn Toolbox,
         method: &OutsideMethod,
         arguments: Map<String, Value>,
         limits: &ToolLimits<'_>,
+        secrets: &NamedSecrets,
     ) -> Result<Value, ToolFault> {
         if limits.cancellation.is_cancelled() {
             return Err(ToolFault::Cancelled);
         }
-        let recorded = self.recorder.as_ref().map(|_| arguments.clone());
+        let is_clean = self.replayed.is_some();
+        let recorded = (is_clean || self.recorder.is_some())
+            .then(|| clean_arguments(arguments.clone(), secrets));
+        let arguments = recorded.clone().filter(|_| is_clean).unwrap_or(arguments);
         let result = toolbox.call(method, arguments, limits).and_then(|result| {
             match method.misfit_result(&result) {
                 None => Ok(result),
@@ -325,7 +332,7 @@ impl Toolboxes {
             }
         });
         if let (Some(recorder), Some(arguments)) = (&self.recorder, recorded) {
-            recorder.record_call((toolbox.name(), &method.name), arguments, &result)?;
+            recorder.record_call((toolbox.name(), &method.name), arguments, &result, secrets)?;
         }
         result
     }

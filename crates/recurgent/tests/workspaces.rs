@@ -1,6 +1,9 @@
 //! Do programs change a workspace only by accepted answers? Real workers, both guests, on a layer and on a copy.
 #![cfg(test)]
 
+#[path = "workspaces/groups.rs"]
+mod groups;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -235,7 +238,7 @@ fn with_namespaces_the_version_is_a_layer() {
             return; // there are no namespaces here
         }
         fixture.write(
-            "clerk.look",
+            "clerk.gather",
             "import os\nhere = [line for line in open('/proc/self/mountinfo') if f' {os.getcwd()} ' in line]\nresult = [line.split(' - ')[1].split()[0] for line in here]",
             "here = File.readlines('/proc/self/mountinfo').select { |line| line.include?(\" #{Dir.pwd} \") }\nhere.map { |line| line.split(' - ')[1].split[0] }",
         );

@@ -131,7 +131,7 @@ fn servers(config: &Config) -> Result<Option<()>, CommandFault> {
     let is_wanted = |name: &String| match &config.settings().tools {
         ToolGrant::All => true,
         ToolGrant::Named(names) => names.iter().any(|it| it.split('.').next() == Some(name)),
-        ToolGrant::Functions | ToolGrant::Nothing => false,
+        ToolGrant::Functions | ToolGrant::NamedFunctions(_) | ToolGrant::Nothing => false,
     };
     if let Some(name) = servers.keys().find(|name| is_wanted(name)) {
         render::notice(&format!(

@@ -23,7 +23,8 @@ pub(super) fn prompt(
     secrets: &NamedSecrets,
 ) -> Prompt {
     let mut user = String::new();
-    line(&mut user, "question", &Value::String(question.instruction.clone()));
+    let instruction = Value::String(question.instruction.clone());
+    line(&mut user, "question", &redacted_field("", &instruction)); // programs put data into it
     if let Some(terms) = &question.terms {
         line(&mut user, "schema", terms.given());
     }

@@ -58,6 +58,7 @@ fn clean_attempt(attempt: &mut Map<String, Value>, secrets: &NamedSecrets) {
     for (name, value) in attempt.iter_mut() {
         match (name.as_str(), &mut *value) {
             ("failure", Value::Object(failure)) => clean_failure(failure, secrets),
+            ("outside_calls", calls) => each(calls, |call| clean_call(call, secrets)),
             (name, value) if FOREIGN_IN_ATTEMPT.contains(&name) => {
                 *value = secrets.out_of(value.take());
             }
@@ -69,6 +70,12 @@ fn clean_attempt(attempt: &mut Map<String, Value>, secrets: &NamedSecrets) {
 fn each(list: &mut Value, clean: impl Fn(&mut Map<String, Value>)) {
     let items = list.as_array_mut().into_iter().flatten();
     items.filter_map(Value::as_object_mut).for_each(clean);
+}
+
+fn clean_call(call: &mut Map<String, Value>, secrets: &NamedSecrets) {
+    if let Some(arguments) = call.get_mut("arguments") {
+        *arguments = secrets.out_of(arguments.take());
+    }
 }
 
 fn clean_failure(failure: &mut Map<String, Value>, secrets: &NamedSecrets) {

@@ -28,7 +28,8 @@ class Contacts:
     def place_of(self, address):
         if not isinstance(address, tuple) or len(address) < 2:
             return valid_text(str(address)[:MAX_PATH])
-        host = self.names.get(address[0], address[0])
+        host = str(self.names.get(address[0], address[0]))
+        host = f"[{host}]" if ":" in host else host
         return valid_text(f"{host}:{address[1]}"[:MAX_PATH])
 
     def to_list(self):
@@ -69,9 +70,12 @@ def watch_connect(connect, connection, address):
 
 def watch_option(read, connection, *option):
     value = read(connection, *option)
-    if option == (socket.SOL_SOCKET, socket.SO_ERROR) and value:  # how a connection that is not waited for failed
-        place = contacts().connecting.get(connection.fileno(), "service")
-        contacts().fail(place, errno=errno.errorcode.get(value, "ECONNABORTED"))
+    if option == (socket.SOL_SOCKET, socket.SO_ERROR):  # how a connection that was not waited for ended
+        place = contacts().connecting.pop(connection.fileno(), None)
+        if value:
+            contacts().fail(place or "service", errno=errno.errorcode.get(value, "ECONNABORTED"))
+        elif place:
+            contacts().succeed(place)
     return value
 
 

@@ -57,7 +57,7 @@ module Recurgent
   # What is prepended to the classes of Ruby's library that contact services.
   module WatchedTCPSocket
     def initialize(host, port, *rest, **options)
-      Contacts.watch("#{host}:#{port}") { super }
+      Contacts.watch(Recurgent.place_at(host, port)) { super }
     end
   end
 
@@ -72,7 +72,7 @@ module Recurgent
   module WatchedSockets
     # With a block the connection is used before this returns.
     def tcp(host, port, *rest, **options, &block)
-      block ? super : Contacts.watch("#{host}:#{port}") { super }
+      block ? super : Contacts.watch(Recurgent.place_at(host, port)) { super }
     end
   end
 
@@ -81,8 +81,10 @@ module Recurgent
 
   def self.place_of(address)
     address = Addrinfo.new(address) unless address.is_a?(Addrinfo)
-    address.ip? ? address.ip_unpack.join(":") : address.inspect_sockaddr
+    address.ip? ? place_at(*address.ip_unpack) : address.inspect_sockaddr
   end
+
+  def self.place_at(host, port) = host.to_s.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}"
 
   module WatchedConnection
     private

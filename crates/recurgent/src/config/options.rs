@@ -200,6 +200,7 @@ impl Config {
         let settings = &self.settings;
         WorkerLimits {
             memory_bytes: settings.worker_memory_mb << 20,
+            address_space_bytes: None,
             cpu_seconds: settings.worker_cpu_seconds,
             processes: settings.worker_processes,
             open_files: settings.worker_open_files,

@@ -1,4 +1,5 @@
-//! Recurgent's own files and the files of keys, which no grant may cover.
+//! Recurgent's own files and the files of keys, which no grant of an agent may cover. Outside tools have grants of their
+//! own, which are not checked.
 
 use std::path::{Path, PathBuf};
 

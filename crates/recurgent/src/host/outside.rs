@@ -66,7 +66,8 @@ impl Host<'_> {
             arguments: shown.clone(),
         });
         let began = Instant::now();
-        let result = runtime.toolboxes().call(toolbox, method, arguments, &limits);
+        let result =
+            runtime.toolboxes().call(toolbox, method, arguments, &limits, &self.tree.secrets());
         let took = began.elapsed();
         let ended = match &result {
             Ok(value) => Ok(encoded_bytes(value)),

@@ -20,7 +20,7 @@ use super::{DraftRequest, Provider};
 
 /// The way each model was last asked for JSON, by service and model: a refused way is not tried again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
-/// Most entries of [`SHAPES`].
+/// Most entries of [`SHAPES`], and of [`UNSTREAMED`].
 const MAX_SHAPES: usize = 1000;
 /// Services and models that refuse to answer in pieces.
 static UNSTREAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -69,17 +69,19 @@ impl Model {
         request: &DraftRequest<'_>,
     ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
-        let asked = format!("{} {} {}", wire.name, self.service.base_url, model_request.model);
+        let served = format!("{} {} {}", wire.name, self.service.base_url, model_request.model);
         // A service may refuse one schema and accept another.
         let asked = match model_request.kind {
-            PayloadKind::Program => asked,
-            PayloadKind::Answer(schema) => format!("{asked} {}", Checksum::of(&schema.to_string())),
+            PayloadKind::Program => served.clone(),
+            PayloadKind::Answer(schema) => {
+                format!("{served} {}", Checksum::of(&schema.to_string()))
+            }
         };
         let deadline = Instant::now() + request.timeout;
         let mut shape = known_shape(&asked);
         let mut is_refused = true;
         let mut streaming = wire.streaming.as_ref();
-        streaming = streaming.filter(|_| request.progress.listens() && is_streamed(&asked));
+        streaming = streaming.filter(|_| request.progress.listens() && is_streamed(&served));
         loop {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(request.timeout))?;
@@ -96,7 +98,7 @@ impl Model {
             if let Some(asked_streaming) = streaming {
                 if refuses_streaming(reply.status, &reply.text()) {
                     streaming = None;
-                    remember_unstreamed(asked.clone());
+                    remember_unstreamed(served.clone());
                     continue;
                 }
                 reply = reply.joined(asked_streaming)?;
@@ -209,12 +211,16 @@ fn known_shape(asked: &str) -> Shape {
     shapes.get(asked).copied().unwrap_or_default()
 }
 
-fn is_streamed(asked: &str) -> bool {
-    !UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner).contains(asked)
+fn is_streamed(served: &str) -> bool {
+    !UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner).contains(served)
 }
 
-fn remember_unstreamed(asked: String) {
-    UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner).insert(asked);
+fn remember_unstreamed(served: String) {
+    let mut unstreamed = UNSTREAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    if unstreamed.len() >= MAX_SHAPES {
+        unstreamed.clear(); // they are found again
+    }
+    unstreamed.insert(served);
 }
 
 fn remember_shape(asked: String, shape: Shape) {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::{ToolFault, ToolLimits, Toolbox};
 use crate::grants::Grants;
 use crate::worker::outside_process::{OutsideCommand, OutsideProcess, OutsideSandbox};
 
-/// Bytes kept of what a command reports of its failure.
-const MAX_REPORT_BYTES: usize = 4096;
+/// Bytes kept of the end of what a command reports of its failure; a failure shows few more.
+const MAX_REPORT_BYTES: usize = 640;
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time for the last output of a command that has ended.
@@ -179,37 +179,20 @@ impl CommandTool {
         let mut filled = Vec::new();
         let mut ends_options = false;
         for template in &self.options.arguments {
-            let parts = parts(template).map_err(ToolFault::InvalidArguments)?;
-            if let [Part::Placeholder(name)] = parts.as_slice() {
-                let values = match given.get(*name) {
-                    None => Vec::new(),
-                    Some(Value::Array(items)) => items.iter().map(text_of).collect(),
-                    Some(value) => vec![text_of(value)],
-                };
-                // A value must not be read as an option of the program.
-                let may_be_option = ends_options || self.options.lists_values(name);
-                if let Some(value) = values.iter().find(|it| it.starts_with('-') && !may_be_option)
-                {
-                    return Err(ToolFault::InvalidArguments(format!(
-                        "`{name}` may not begin with `-`, and {value:?} does"
-                    )));
-                }
-                filled.extend(values);
-                continue;
-            }
             ends_options |= template == "--";
-            let mut text = String::new();
-            let mut is_left_out = false;
-            for part in parts {
-                match part {
-                    Part::Text(fixed) => text.push_str(fixed),
-                    Part::Placeholder(name) => match given.get(name) {
-                        Some(value) => text.push_str(&text_of(value)),
-                        None => is_left_out = true,
-                    },
-                }
+            let parts = parts(template).map_err(ToolFault::InvalidArguments)?;
+            let made = arguments_of(&parts, given);
+            // A value must not be read as an option of the program.
+            if let Some(Part::Placeholder(name)) = parts.first()
+                && let Some(option) = made.iter().find(|it| it.starts_with('-'))
+                && !ends_options
+                && !self.options.lists_values(name)
+            {
+                return Err(ToolFault::InvalidArguments(format!(
+                    "`{name}` may not begin with `-`, and {option:?} does"
+                )));
             }
-            filled.extend((!is_left_out).then_some(text));
+            filled.extend(made);
         }
         if filled.iter().any(|argument| argument.contains('\0')) {
             return Err(ToolFault::InvalidArguments("an argument holds a zero byte".to_owned()));
@@ -234,6 +217,22 @@ impl CommandTool {
         }
         Ok(text.into_bytes())
     }
+}
+
+/// The arguments that one template makes; none if a value that it needs is left out.
+fn arguments_of(parts: &[Part<'_>], given: &Map<String, Value>) -> Vec<String> {
+    if let [Part::Placeholder(name)] = parts {
+        return match given.get(*name) {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items.iter().map(text_of).collect(),
+            Some(value) => vec![text_of(value)],
+        };
+    }
+    let text_of_part = |part: &Part<'_>| match part {
+        Part::Text(fixed) => Some((*fixed).to_owned()),
+        Part::Placeholder(name) => given.get(*name).map(text_of),
+    };
+    parts.iter().map(text_of_part).collect::<Option<String>>().into_iter().collect()
 }
 
 /// A text as it is, anything else as JSON.
@@ -311,8 +310,14 @@ fn finish(
         let write = move || drop(File::from(stdin).write_all(&input));
         spawn(write)?;
     }
-    let output = read_all(process.stdout.take(), MAX_RESULT_BYTES + 1)?;
-    let report = read_all(process.stderr.take(), MAX_REPORT_BYTES)?;
+    let output = read_all(process.stdout.take(), |out| {
+        let mut bytes = Vec::new();
+        let most = u64::try_from(MAX_RESULT_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+        // Bytes read before an error count.
+        let _ = out.take(most).read_to_end(&mut bytes);
+        bytes
+    })?;
+    let report = read_all(process.stderr.take(), last_bytes)?;
     let mut written = None;
     while !process.has_ended() {
         if limits.cancellation.is_cancelled() {
@@ -322,12 +327,7 @@ fn finish(
             return Err(ToolFault::TimedOut(timeout));
         }
         match output.recv_timeout(POLL_INTERVAL) {
-            Ok(bytes) if bytes.len() > MAX_RESULT_BYTES => {
-                return Err(ToolFault::InvalidResult(format!(
-                    "it wrote more than {MAX_RESULT_BYTES} bytes; ask for less"
-                )));
-            }
-            Ok(bytes) => written = Some(bytes),
+            Ok(bytes) => written = Some(bounded(bytes)?),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL_INTERVAL),
         }
@@ -335,31 +335,52 @@ fn finish(
     let status = process.end();
     let written = match written {
         Some(written) => written,
-        None => output.recv_timeout(DRAIN_LIMIT).unwrap_or_default(),
+        None => {
+            let late = |_| ToolFault::InvalidResult("its output did not end with it".to_owned());
+            bounded(output.recv_timeout(DRAIN_LIMIT).map_err(late)?)?
+        }
     };
     let report = report.recv_timeout(DRAIN_LIMIT).unwrap_or_default();
     Ok((status, written, String::from_utf8_lossy(&report).trim().to_owned()))
 }
 
-/// Reads a descriptor to its end on a thread of its own; what is beyond `limit` is dropped.
-fn read_all(from: Option<OwnedFd>, limit: usize) -> Result<Receiver<Vec<u8>>, ToolFault> {
+/// The output of a command, if a result may be as long.
+fn bounded(output: Vec<u8>) -> Result<Vec<u8>, ToolFault> {
+    if output.len() <= MAX_RESULT_BYTES {
+        return Ok(output);
+    }
+    let message = format!("it wrote more than {MAX_RESULT_BYTES} bytes; ask for less");
+    Err(ToolFault::InvalidResult(message))
+}
+
+/// Reads a descriptor on a thread of its own: what `keep` reads is kept, the rest is dropped.
+fn read_all(
+    from: Option<OwnedFd>,
+    keep: impl FnOnce(&mut File) -> Vec<u8> + Send + 'static,
+) -> Result<Receiver<Vec<u8>>, ToolFault> {
     let (sender, receiver) = channel();
     let Some(from) = from else { return Ok(receiver) };
     let read = move || {
         let mut file = File::from(from);
-        let mut bytes = Vec::new();
-        let taken = u64::try_from(limit).unwrap_or(u64::MAX);
-        // Bytes read before an error count.
-        let _ = (&mut file).take(taken).read_to_end(&mut bytes);
-        if bytes.len() >= limit {
-            let _ = sender.send(bytes);
-            let _ = std::io::copy(&mut file, &mut std::io::sink());
-        } else {
-            let _ = sender.send(bytes);
-        }
+        // The call may have ended. The command must be able to write on.
+        let _ = sender.send(keep(&mut file));
+        let _ = std::io::copy(&mut file, &mut std::io::sink());
     };
     spawn(read)?;
     Ok(receiver)
+}
+
+/// The last of what can be read: the reason of a failure usually comes last.
+fn last_bytes(from: &mut File) -> Vec<u8> {
+    let (mut last, mut chunk) = (Vec::new(), [0; MAX_REPORT_BYTES]);
+    loop {
+        match from.read(&mut chunk) {
+            Ok(size @ 1..) => last.extend_from_slice(chunk.get(..size).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return last, // bytes read before an error count
+        }
+        last.drain(..last.len().saturating_sub(MAX_REPORT_BYTES));
+    }
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), ToolFault> {

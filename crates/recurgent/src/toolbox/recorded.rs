@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lifecycle::outside_tool::{OutsideMethod, OutsideOrigin, OutsideTool};
-use lifecycle::redact::redacted;
+use lifecycle::redact::{NamedSecrets, redacted, redacted_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -46,8 +46,9 @@ pub(crate) struct RecordedToolFault {
 }
 
 impl RecordedToolFault {
-    fn of(fault: &ToolFault) -> Self {
-        Self { reason: fault.reason().to_owned(), message: fault.to_string() }
+    fn of(fault: &ToolFault, secrets: &NamedSecrets) -> Self {
+        let message = secrets.out_of_text(redacted_text(fault.to_string()));
+        Self { reason: fault.reason().to_owned(), message }
     }
 
     fn into_fault(self) -> ToolFault {
@@ -60,6 +61,24 @@ impl RecordedToolFault {
             "invalid_result" => ToolFault::InvalidResult(message),
             "approval_required" => ToolFault::ApprovalRequired(message),
             _ => ToolFault::Unreachable(message),
+        }
+    }
+}
+
+/// A value as a recording has it: without secrets, also where they stand without their names.
+fn clean(value: Value, secrets: &NamedSecrets) -> Value {
+    secrets.out_of(redacted(value))
+}
+
+/// The arguments of a call as a recording has them.
+pub(super) fn clean_arguments(
+    arguments: Map<String, Value>,
+    secrets: &NamedSecrets,
+) -> Map<String, Value> {
+    match clean(Value::Object(arguments), secrets) {
+        Value::Object(clean) => clean,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
         }
     }
 }
@@ -85,17 +104,19 @@ impl ToolRecorder {
         self.write(&RecordedToolLine::Definitions { outside_tool: tool.clone() })
     }
 
+    /// Records a call with arguments that are clean; see [`clean_arguments`].
     pub(super) fn record_call(
         &self,
         (tool, method): (&str, &str),
         arguments: Map<String, Value>,
         result: &Result<Value, ToolFault>,
+        secrets: &NamedSecrets,
     ) -> Result<(), ToolFault> {
         self.write(&RecordedToolLine::Call {
             outside_call: format!("{tool}.{method}"),
-            arguments: redacted(Value::Object(arguments)),
-            result: result.as_ref().ok().cloned().map(redacted),
-            fault: result.as_ref().err().map(RecordedToolFault::of),
+            arguments: Value::Object(arguments),
+            result: result.as_ref().ok().map(|value| clean(value.clone(), secrets)),
+            fault: result.as_ref().err().map(|fault| RecordedToolFault::of(fault, secrets)),
         })
     }
 
@@ -194,7 +215,7 @@ impl Toolbox for ReplayedTool {
             )));
         };
         // Calls of several threads may come in another order.
-        let asked = redacted(Value::Object(arguments));
+        let asked = Value::Object(arguments);
         let found = queue.iter().position(|answer| answer.arguments == asked);
         let Some(answer) = found.and_then(|index| queue.remove(index)) else {
             return Err(ToolFault::Diverged(format!(

@@ -15,8 +15,8 @@ use super::sandbox::{Sandbox, SandboxAccess, Starts, WorkerResources, ZygoteSand
 use super::{Tier, WorkerLimits, WorkerOptions, start_inside};
 use crate::grants::Grants;
 
-/// Address space of one process: some interpreters reserve far more than they use.
-const MEMORY_BYTES: u64 = 64 << 30;
+/// Address space of one process. What it uses of it is limited like a worker's memory.
+const ADDRESS_SPACE_BYTES: u64 = 64 << 30;
 /// Descriptors of one process.
 const OPEN_FILES: u64 = 1024;
 /// Processes and threads of one tool.
@@ -25,6 +25,9 @@ const PROCESSES: u64 = 128;
 const SERVER_CPU_SECONDS: u64 = 24 * 60 * 60;
 /// The file by which a Python environment says where its interpreter is.
 const PYTHON_ENVIRONMENT: &str = "pyvenv.cfg";
+/// In a home directory, the folder where programs are installed. It also holds what programs store: keys, mail, and the
+/// state of this software.
+const PROGRAMS_OF_USER: &str = ".local";
 /// Python environments that are followed from one to the interpreter it was made with.
 const MAX_ENVIRONMENTS: usize = 4;
 
@@ -58,7 +61,7 @@ impl OutsideSandbox {
     /// Contains with the same layers and the same minimum tier as workers.
     pub fn new(options: &WorkerOptions, home: Option<OsString>) -> Self {
         let limits = WorkerLimits {
-            memory_bytes: MEMORY_BYTES.max(options.limits.memory_bytes),
+            address_space_bytes: Some(ADDRESS_SPACE_BYTES.max(options.limits.memory_bytes)),
             open_files: OPEN_FILES.max(options.limits.open_files),
             processes: PROCESSES.max(options.limits.processes),
             ..options.limits
@@ -110,7 +113,7 @@ impl OutsideSandbox {
                     self.minimum_tier.name()
                 )));
             }
-            let access = access(&program, &given.grants);
+            let access = access(&program, &given.grants, self.home.as_deref().map(Path::new));
             let mut zygote_sandbox = sandbox.zygote_sandbox(access)?;
             let resources = zygote_sandbox.worker_resources()?;
             let ruleset = resources.ruleset().map(OwnedFd::try_clone).transpose()?;
@@ -150,12 +153,12 @@ impl OutsideSandbox {
 }
 
 /// What a process may reach: its grants, and the folder its program is installed in.
-fn access(program: &Path, grants: &Grants) -> SandboxAccess {
+fn access(program: &Path, grants: &Grants, home: Option<&Path>) -> SandboxAccess {
     let granted = [&grants.read, &grants.write].into_iter().flatten();
     let granted = granted.chain(&grants.workspace).cloned().collect();
     let mut read = grants.read.clone();
     read.extend(grants.workspace.clone().filter(|_| !grants.workspace_write));
-    read.extend(installed_in(program));
+    read.extend(installed_in(program, home));
     let mut write = grants.write.clone();
     write.extend(grants.workspace.clone().filter(|_| grants.workspace_write));
     SandboxAccess {
@@ -173,30 +176,43 @@ fn access(program: &Path, grants: &Grants) -> SandboxAccess {
 
 /// The folders that a program needs beside those of the system: for `…/bin/server` the folder above `bin`; for a program of
 /// a Python environment also the folders of its interpreter.
-fn installed_in(program: &Path) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
+fn installed_in(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
     let mut waiting = vec![program.to_owned()];
     for _ in 0..MAX_ENVIRONMENTS {
         let Some(program) = waiting.pop() else { break };
         for path in [Some(program.clone()), program.canonicalize().ok()].into_iter().flatten() {
-            let Some(folder) = path.parent() else { continue };
-            let prefix =
-                if folder.ends_with("bin") { folder.parent().unwrap_or(folder) } else { folder };
-            // `/usr` is visible anyway, and neither `/` nor all of a folder right below it must be.
-            let is_own = prefix.components().count() > 2 && !prefix.starts_with("/usr");
-            if !is_own {
-                folders.push(path.clone());
-                continue;
+            let found = folders_of(&path, home);
+            for folder in &found {
+                if folder.join(PYTHON_ENVIRONMENT).is_file() {
+                    waiting.push(folder.join("bin/python").canonicalize().unwrap_or_default());
+                }
             }
-            if prefix.join(PYTHON_ENVIRONMENT).is_file() {
-                waiting.push(prefix.join("bin/python").canonicalize().unwrap_or_default());
-            }
-            if !folders.iter().any(|known| known == prefix) {
-                folders.push(prefix.to_owned());
-            }
+            let new: Vec<_> = found.into_iter().filter(|it| !folders.contains(it)).collect();
+            folders.extend(new);
         }
     }
     folders
+}
+
+/// The folder that a program is installed in. Where other things than the program are too, only the program, and the
+/// libraries of programs.
+fn folders_of(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let Some(folder) = program.parent() else { return Vec::new() };
+    let is_bin = folder.ends_with("bin");
+    let prefix = if is_bin { folder.parent().unwrap_or(folder) } else { folder };
+    // `/usr` is visible anyway, and neither `/` nor all of a folder right below it must be.
+    if prefix.components().count() <= 2 || prefix.starts_with("/usr") {
+        return vec![program.to_owned()];
+    }
+    let homes = home.into_iter().flat_map(|home| [Some(home.to_owned()), home.canonicalize().ok()]);
+    let is_shared =
+        |home: PathBuf| home.starts_with(prefix) || home.join(PROGRAMS_OF_USER) == prefix;
+    if !homes.flatten().any(is_shared) {
+        return vec![prefix.to_owned()];
+    }
+    let libraries = Some(prefix.join("lib")).filter(|it| is_bin && it.is_dir());
+    std::iter::once(program.to_owned()).chain(libraries).collect()
 }
 
 /// A running process. Dropping it ends it and everything it started.
@@ -242,5 +258,47 @@ impl OutsideProcess {
 impl Drop for OutsideProcess {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A home directory holds keys and `~/.local` what programs store, so neither is shown because a program is in it.
+    #[test]
+    fn a_program_sees_the_folder_it_is_installed_in_and_not_its_users_home() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let home = place.join("home");
+        for path in ["tool.sh", "bin/tool", "opt/tool/bin/tool", "opt/run", ".local/bin/script"] {
+            let path = home.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        fs::create_dir_all(home.join(".local/lib/python3.11")).unwrap();
+        fs::create_dir_all(home.join(".local/share/tools/t/bin")).unwrap();
+        fs::write(home.join(".local/share/tools/t/bin/linked"), "").unwrap();
+        symlink(home.join(".local/share/tools/t/bin/linked"), home.join(".local/bin/linked"))
+            .unwrap();
+        symlink(&home, place.join("link")).unwrap();
+        let homes = [home.clone(), place.join("link")];
+        for (program, expected) in [
+            ("tool.sh", &["tool.sh"][..]),
+            ("bin/tool", &["bin/tool"]),
+            ("opt/tool/bin/tool", &["opt/tool"]),
+            ("opt/run", &["opt"]),
+            (".local/bin/script", &[".local/bin/script", ".local/lib"]),
+            (".local/bin/linked", &[".local/bin/linked", ".local/lib", ".local/share/tools/t"]),
+        ] {
+            for own in &homes {
+                let found = installed_in(&home.join(program), Some(own));
+                let expected: Vec<PathBuf> = expected.iter().map(|it| home.join(it)).collect();
+                assert_eq!(found, expected, "{program} {}", own.display());
+            }
+        }
     }
 }

@@ -59,6 +59,17 @@ enum Made {
     Nothing,
 }
 
+/// Changes that could not be made.
+#[derive(Debug, Default)]
+pub(super) struct FailedChanges {
+    /// The first one, and why.
+    pub(super) problem: String,
+    /// Those before it that could not be undone.
+    pub(super) stay: Vec<String>,
+    /// What those replaced, by the numbers under which it is staged.
+    pub(super) replaced: Vec<usize>,
+}
+
 /// Makes changes and remembers how to undo them.
 #[derive(Debug)]
 pub(super) struct Applying<'a> {
@@ -69,18 +80,15 @@ pub(super) struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// Makes every change. The error says what could not be made; then what was made is undone.
-    pub(super) fn run(&self) -> Result<(), String> {
+    /// Makes every change. If one cannot be made, those before it are undone.
+    pub(super) fn run(&self) -> Result<(), FailedChanges> {
         let mut made = Vec::with_capacity(self.changes.len());
         for (index, change) in self.changes.iter().enumerate() {
             match self.make(index, change) {
                 Ok(done) => made.push(done),
                 Err(error) => {
-                    let undone = self.undo(&made);
-                    return Err(format!(
-                        "{} cannot be changed: {error}; {undone}",
-                        change.path().display()
-                    ));
+                    let problem = format!("{} cannot be changed: {error}", change.path().display());
+                    return Err(FailedChanges { problem, ..self.undo(&made) });
                 }
             }
         }
@@ -159,21 +167,20 @@ impl Applying<'_> {
         Ok(Made::Replaced(index))
     }
 
-    /// Undoes what was made, the last first, and says how far that came.
-    fn undo(&self, made: &[Made]) -> String {
-        let kept = |(change, made): &(&Change, &Made)| self.undo_one(change, made).is_err();
-        let done: Vec<_> = self.changes.iter().zip(made).collect();
-        let stays: Vec<String> = done
-            .into_iter()
-            .rev()
-            .filter(kept)
-            .map(|(change, _)| change.path().display().to_string())
-            .collect();
-        if stays.is_empty() {
-            "the workspace is as it was".to_owned()
-        } else {
-            format!("{} could not be changed back", stays.join(", "))
+    /// Undoes what was made, the last first; gives what could not be undone.
+    fn undo(&self, made: &[Made]) -> FailedChanges {
+        let mut failed = FailedChanges::default();
+        let done: Vec<(&Change, &Made)> = self.changes.iter().zip(made).collect();
+        for (change, made) in done.into_iter().rev() {
+            if self.undo_one(change, made).is_ok() {
+                continue;
+            }
+            failed.stay.push(change.path().display().to_string());
+            if let Made::Replaced(old) = made {
+                failed.replaced.push(*old);
+            }
         }
+        failed
     }
 
     fn undo_one(&self, change: &Change, made: &Made) -> io::Result<()> {
@@ -200,9 +207,9 @@ impl Applying<'_> {
     }
 }
 
-/// Removes what is staged.
-pub(super) fn clear(staging: &OwnedFd, changes: usize) {
-    for number in 0..changes.saturating_mul(2) {
+/// Removes what is staged, except these numbers.
+pub(super) fn clear(staging: &OwnedFd, changes: usize, kept: &[usize]) {
+    for number in (0..changes.saturating_mul(2)).filter(|number| !kept.contains(number)) {
         // Most have been moved away.
         let _ = rustix::fs::unlinkat(staging, number.to_string(), AtFlags::empty());
     }
@@ -230,7 +237,32 @@ pub(super) fn is_staged(path: &Path, stat: &Stat) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// Something else took the place of a replaced file before the change could be undone.
+    #[test]
+    fn what_cannot_be_put_back_is_named_and_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        for folder in ["workspace/a.txt/other", "staging"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for (file, text) in [("staging/0", "old a"), ("staging/1", "old b")] {
+            fs::write(at(file), text).unwrap();
+        }
+        let workspace = Folder::open(&at("workspace")).unwrap();
+        let staging = Folder::open(&at("staging")).unwrap().directory(Path::new("")).unwrap();
+        let changes = ["a.txt", "b.txt"]
+            .map(|path| Change::Write { path: path.into(), is_executable: false });
+        let applying = Applying { workspace: &workspace, changes: &changes, staging: &staging };
+        let failed = applying.undo(&[Made::Replaced(0), Made::Replaced(1)]);
+        assert_eq!((&*failed.stay, &*failed.replaced), (&["a.txt".to_owned()][..], &[0][..]));
+        clear(&staging, changes.len(), &failed.replaced);
+        assert_eq!(fs::read_to_string(at("staging/0")).unwrap(), "old a");
+        assert_eq!(fs::read_to_string(at("workspace/b.txt")).unwrap(), "old b");
+    }
 
     #[test]
     fn a_file_on_another_file_system_is_refused_before_anything_changes() {

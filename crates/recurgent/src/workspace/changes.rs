@@ -44,6 +44,13 @@ pub(super) fn changes(
     workspace: &Folder,
 ) -> Result<Vec<Change>, String> {
     let after = Snapshot::of(version)?;
+    // Otherwise everything in it would count as removed.
+    if let Some((path, problem)) = after.newly_unlisted(before) {
+        return Err(format!(
+            "the program left the directory `{}` of the workspace so that it cannot be listed: {problem}",
+            path.display()
+        ));
+    }
     let mut found = Vec::new();
     for (path, stamp) in before.iter().rev() {
         let is_same_kind = after.get(path).is_some_and(|after| after.kind == stamp.kind);
@@ -144,4 +151,55 @@ fn refused(path: &Path, what: &str) -> String {
         "the program made {what} in the workspace ({}); only files and directories are kept there",
         path.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::thread;
+
+    use rustix::process::{Uid, geteuid};
+
+    use super::*;
+
+    /// An ordinary user.
+    const NOBODY: u32 = 65534;
+
+    /// A program may take a permission, and a host may have no descriptor left. The files may still be there.
+    #[test]
+    fn files_in_a_directory_that_cannot_be_listed_are_not_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let [workspace, version] = ["workspace", "version"].map(|name| {
+            let path = place.path().join(name);
+            fs::create_dir_all(path.join("kept")).unwrap();
+            fs::write(path.join("kept/a.txt"), "a").unwrap();
+            Folder::open(&path).unwrap()
+        });
+        let begun = Snapshot::of(&version).unwrap();
+        assert_eq!(changes(&begun, &version, &workspace), Ok(Vec::new()));
+        let kept = place.path().join("version/kept");
+        if geteuid().is_root() {
+            chown(&kept, Some(NOBODY), None).unwrap();
+        }
+        for (mode, says) in [(0o000, "`kept`"), (0o400, "`kept`"), (0o500, "")] {
+            fs::set_permissions(&kept, Permissions::from_mode(mode)).unwrap();
+            let found = thread::scope(|scope| {
+                let find = || {
+                    if geteuid().is_root() {
+                        let user = Uid::from_raw(NOBODY);
+                        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                    }
+                    changes(&begun, &version, &workspace)
+                };
+                scope.spawn(find).join().unwrap()
+            });
+            fs::set_permissions(&kept, Permissions::from_mode(0o700)).unwrap();
+            let said = found.as_ref().err().map_or("", String::as_str);
+            assert!(
+                said.contains(says) && said.is_empty() == says.is_empty(),
+                "{mode:o}: {found:?}"
+            );
+        }
+    }
 }

@@ -21,7 +21,8 @@ pub(super) fn copy(
     to: &Folder,
     is_hidden: impl Fn(&Metadata) -> bool,
 ) -> Result<(), String> {
-    let bytes: u64 = files.iter().map(|(_, stamp)| stamp.bytes).sum();
+    // Files with holes may have any size.
+    let bytes = files.iter().fold(0_u64, |sum, (_, stamp)| sum.saturating_add(stamp.bytes));
     if bytes > MAX_COPY_BYTES {
         return Err(format!(
             "the program needs a copy of the workspace, which has {} MB, and at most {} MB are copied; grant a smaller \

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
 
 /// Links are not followed, and nothing outside is reached.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
@@ -56,11 +57,11 @@ impl Folder {
             if name == "." || name == ".." {
                 continue;
             }
-            // It may be removed meanwhile.
-            let Ok(stat) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
-                continue;
-            };
-            found.push((path.join(name), stat));
+            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => found.push((path.join(name), stat)),
+                Err(Errno::NOENT) => {} // it was removed meanwhile
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(found)
     }

@@ -1,6 +1,7 @@
 //! The files of a directory at one time.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
 use lifecycle::program::Checksum;
@@ -38,18 +39,29 @@ impl Stamp {
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     files: BTreeMap<PathBuf, Stamp>,
+    /// Directories that could not be listed, and why: what is in them is not known.
+    unlisted: BTreeMap<PathBuf, String>,
     /// Whether some belong to another user or group.
     pub(super) has_foreign: bool,
 }
 
 impl Snapshot {
-    /// Everything beneath a directory, links not followed. Unreadable files are left out.
+    /// Everything beneath a directory, links not followed, except what is in directories that cannot be listed.
     pub(super) fn of(folder: &Folder) -> Result<Self, String> {
         let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut found = Self::default();
         let mut pending = vec![PathBuf::new()];
         while let Some(directory) = pending.pop() {
-            for (path, stat) in folder.list(&directory).unwrap_or_default() {
+            let entries = match folder.list(&directory) {
+                Ok(entries) => entries,
+                // It was removed meanwhile.
+                Err(error) if matches!(error.kind(), NotFound | NotADirectory) => continue,
+                Err(error) => {
+                    found.unlisted.insert(directory, error.to_string());
+                    continue;
+                }
+            };
+            for (path, stat) in entries {
                 if is_staging(&path) {
                     continue;
                 }
@@ -73,6 +85,12 @@ impl Snapshot {
         self.files.get(path).copied()
     }
 
+    /// A directory that could not be listed, and could be `before`: whether its files are still there is not known.
+    pub(super) fn newly_unlisted(&self, before: &Self) -> Option<(&Path, &str)> {
+        let mut new = self.unlisted.iter().filter(|(path, _)| !before.unlisted.contains_key(*path));
+        new.next().map(|(path, problem)| (path.as_path(), problem.as_str()))
+    }
+
     /// Paths and stamps; a directory comes before what is in it.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Path, Stamp)> {
         self.files.iter().map(|(path, stamp)| (path.as_path(), *stamp))
@@ -84,6 +102,11 @@ impl Snapshot {
 pub(super) fn staging_name(id: &str) -> String {
     let proof = Checksum::short_of(&format!("{STAGING_PREFIX}{id}"), STAGING_PROOF);
     format!("{STAGING_PREFIX}{id}-{proof}")
+}
+
+/// The name of a directory with files that could not be put back. It is one of the user's from then on.
+pub(super) fn kept_name(id: &str) -> String {
+    format!("{STAGING_PREFIX}kept-{id}")
 }
 
 /// Whether a path is where a call stages what it copies.

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::apply::{self, Applying};
+use super::apply::{self, Applying, FailedChanges};
 use super::changes::Change;
 use super::folder::{Folder, kind};
-use super::snapshot::{Snapshot, Stamp, is_staging, staging_name};
+use super::snapshot::{Snapshot, Stamp, is_staging, kept_name, staging_name};
 use crate::identity;
 
 /// The permissions of a new file, before the umask.
@@ -33,6 +33,8 @@ pub(crate) struct Staged<'a> {
     changes: &'a [Change],
     /// The directory in the workspace that holds the new files, by their position in `changes`, and later the old ones.
     staging: (OsString, OwnedFd),
+    /// The numbers under which files are staged that could not be put back.
+    kept: Vec<usize>,
     /// Held so that two calls do not copy at once.
     _lock: OwnedFd,
 }
@@ -62,7 +64,7 @@ impl<'a> Staged<'a> {
         let staging = make_staging(workspace).map_err(|error| {
             format!("a directory for the new files cannot be made in it: {error}")
         })?;
-        let staged = Self { workspace, changes, staging, _lock: lock };
+        let staged = Self { workspace, changes, staging, kept: Vec::new(), _lock: lock };
         for (index, change) in changes.iter().enumerate() {
             let Change::Write { path, is_executable } = change else { continue };
             staged
@@ -108,19 +110,40 @@ impl<'a> Staged<'a> {
     }
 
     /// Makes the changes; each file is replaced at once. If one cannot be made, the others are undone, and the error says
-    /// so.
-    pub(crate) fn apply(self) -> Result<(), String> {
+    /// so. Files that cannot be put back stay in a directory that the error names.
+    pub(crate) fn apply(mut self) -> Result<(), String> {
         let Self { workspace, changes, staging: (_, staging), .. } = &self;
-        Applying { workspace, changes, staging }.run()
+        let Err(failed) = (Applying { workspace, changes, staging }).run() else { return Ok(()) };
+        let FailedChanges { problem, stay, replaced } = failed;
+        if stay.is_empty() {
+            return Err(format!("{problem}; the workspace is as it was"));
+        }
+        let stay = format!("{problem}; {} could not be changed back", stay.join(", "));
+        if replaced.is_empty() {
+            return Err(stay);
+        }
+        self.kept = replaced;
+        let name = self.rename_to_keep();
+        Err(format!("{stay}, what was there is in {}", name.to_string_lossy()))
+    }
+
+    /// Gives the directory of staged files a name under which no later call removes it.
+    fn rename_to_keep(&mut self) -> OsString {
+        let (name, _) = &mut self.staging;
+        let kept = OsString::from(kept_name(&identity::instance_id()));
+        if rustix::fs::renameat(self.workspace, &*name, self.workspace, &kept).is_ok() {
+            *name = kept;
+        }
+        name.clone()
     }
 }
 
 impl Drop for Staged<'_> {
-    /// Removes what was staged and not used, and what was replaced.
+    /// Removes what was staged and not used, and what was replaced, except what could not be put back.
     fn drop(&mut self) {
         let (name, staging) = &self.staging;
-        apply::clear(staging, self.changes.len());
-        // A leftover is removed by a later call.
+        apply::clear(staging, self.changes.len(), &self.kept);
+        // Fails if files are kept. Other leftovers are removed by a later call.
         let _ = rustix::fs::unlinkat(self.workspace, name, AtFlags::REMOVEDIR);
     }
 }

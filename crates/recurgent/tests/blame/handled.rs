@@ -2,8 +2,10 @@
 //! not, and what a service changes for good is repaired.
 
 use std::net::TcpListener;
+use std::sync::Mutex;
 
-use serde_json::json;
+use recurgent::toolbox::HostFunction;
+use serde_json::{Value, json};
 
 use crate::services::{GOOD, OTHER, TestService};
 use crate::{GuestFixture, check, closed_port, code, metadata};
@@ -89,10 +91,15 @@ fn a_program_that_gives_up_after_a_failed_service_is_not_to_blame() {
         let agent = fixture.agent("web", "loopback");
         let service = TestService::start();
         assert!(agent.call("get", (service.url.as_str(),)).unwrap().is_ok());
-        let down = format!("http://127.0.0.1:{}/", closed_port());
-        for _ in 0..5 {
-            let outcome = agent.call("get", (down.as_str(),)).unwrap();
-            assert_eq!(code(&outcome), "service_unavailable", "{outcome:?}");
+        let has_version_6 = TcpListener::bind("[::1]:0").is_ok();
+        let hosts = [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")].into_iter();
+        for (written, host) in hosts.take(1 + usize::from(has_version_6)) {
+            let down = format!("http://{written}:{}/", closed_port());
+            for _ in 0..5 {
+                let outcome = agent.call("get", (down.as_str(),)).unwrap();
+                assert_eq!(code(&outcome), "service_unavailable", "{outcome:?}");
+                assert_eq!(metadata(&outcome, "host"), Some(host), "{outcome:?}");
+            }
         }
         assert_eq!((fixture.asked(), fixture.failures("web", "get")), (1, 0));
     });
@@ -117,6 +124,51 @@ fn a_handled_failure_does_not_excuse_a_later_mistake() {
         assert_eq!(outcome.value(), Some(&json!(-1)), "{outcome:?}");
         assert_eq!((fixture.asked(), fixture.failures("web", "pick")), (2, 1));
     });
+}
+
+/// A place that is reached at last has not failed, however the program waited for it.
+#[test]
+fn a_service_that_is_reached_later_does_not_excuse() {
+    for network in ["loopback", "open"] {
+        check(|fixture| {
+            fixture.writes(
+                "web.get",
+                "import asyncio, urllib.parse\nasync def reach(url):\n    at = urllib.parse.urlsplit(url)\n    \
+                 _, writer = await asyncio.open_connection(at.hostname, at.port)\n    writer.close()\n\
+                 def get(url, confused):\n    try:\n        asyncio.run(reach(url))\n    except OSError:\n        \
+                 tool('service').start()\n        asyncio.run(reach(url))\n    if not confused:\n        return 'fine'\n    \
+                 return Outcome.error(error_type='confused', error_message='no', retriable=True)",
+                "require 'socket'\nrequire 'uri'\ndef reach(url) = TCPSocket.new(URI(url).hostname, URI(url).port).close\n\
+                 def get(url, confused)\n  begin\n    reach(url)\n  rescue SystemCallError\n    \
+                 tool('service').start\n    reach(url)\n  end\n  return 'fine' unless confused\n  \
+                 Outcome.error(error_type: 'confused', error_message: 'no', retriable: true)\nend",
+            );
+            fixture.writes(
+                "web.get",
+                "def get(url, confused):\n    return 1",
+                "def get(url, confused) = 1",
+            );
+            let service = TestService::start();
+            let port = closed_port();
+            let started = Mutex::new(None);
+            let start = move |_: Value| -> Result<Value, String> {
+                let listener =
+                    TcpListener::bind(("127.0.0.1", port)).map_err(|it| it.to_string())?;
+                *started.lock().unwrap() = Some(listener);
+                Ok(json!("started"))
+            };
+            let runtime = fixture.runtime(&[("network", network)]);
+            let function =
+                HostFunction::untyped("service.start", json!({"type": "object"}), None, start);
+            runtime.toolbox().add(function.reads_only()).unwrap();
+            let agent = runtime.agent("web").guest(fixture.language).build().unwrap();
+            let fine = agent.call("get", (service.url.as_str(), false)).unwrap();
+            assert_eq!(fine.value(), Some(&json!("fine")), "{fine:?}");
+            let url = format!("http://127.0.0.1:{port}/");
+            let outcome = agent.call("get", (url.as_str(), true)).unwrap();
+            assert_ne!(metadata(&outcome, "blame"), Some("world"), "{network}: {outcome:?}");
+        });
+    }
 }
 
 /// A program that reads what a service answers, and cannot read another format.

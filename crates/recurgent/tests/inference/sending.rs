@@ -34,8 +34,8 @@ fn secrets_are_not_sent() {
     check(|fixture| {
         fixture.queue_program(
             "editor.sum",
-            "def sum(text, password):\n    return infer('Sum up for ' + password, [text, password])",
-            "def sum(text, password:)\n  infer('Sum up for ' + password, [text, password])\nend",
+            "def sum(text, password):\n    return infer('Sum up for ' + password + text, [text, password])",
+            "def sum(text, password:)\n  infer('Sum up for ' + password + text, [text, password])\nend",
         );
         fixture.queue_answer(json!({"answer": "Long."}));
         let mut arguments = recurgent::Arguments::default();

@@ -38,6 +38,16 @@ reads_only = true
 [command.echo.parameters]
 rest = { type = "array", items = { type = "string" } }
 
+[command.named]
+program = "printf"
+arguments = ["%s|", "{stem}.{kind}", "--", "{stem}.{kind}"]
+reads_only = true
+
+[command.complains]
+program = "python3"
+arguments = ["-c", "import sys; sys.stderr.write('warning ' * 1000); sys.exit('the reason')"]
+reads_only = true
+
 [command.total]
 program = "python3"
 arguments = ["-c", "import json, sys; print(json.dumps({{'total': sum(json.load(sys.stdin)['numbers'])}}))"]
@@ -119,6 +129,7 @@ fn a_command_gets_its_arguments_and_answers() {
                 json!({"first": "a", "second": "-b", "rest": ["c", "d e"]}),
                 json!("a|--name=-b|c|d e|"),
             ),
+            ("named", json!({"stem": "a", "kind": "-b"}), json!("a.-b|--|a.-b|")),
             ("total", json!({"numbers": [1, 2.5]}), json!({"total": 3.5})),
         ] {
             let outcome = run(fixture, &runtime, tool, arguments.clone());
@@ -140,6 +151,12 @@ fn a_command_that_fails_says_how() {
         fs::write(&text, "secret").unwrap();
         for (tool, arguments, says) in [
             ("echo", json!({"first": "--help"}), "invalid_call: `first` may not begin with `-`"),
+            (
+                "named",
+                json!({"stem": "--version", "kind": "b"}),
+                "invalid_call: `stem` may not begin with `-`",
+            ),
+            ("complains", json!({}), "warning the reason"),
             (
                 "find_lines",
                 json!({"pattern": "x", "text": "a"}),

@@ -69,3 +69,44 @@ fn a_recording_answers_instead_of_the_tools() {
         assert!(said.contains("holds no further call of dictionary.define"), "{said}");
     });
 }
+
+/// A value that the caller names as a secret is in no file, wherever the program passes it on.
+#[test]
+fn no_secret_of_a_call_is_logged_or_recorded() {
+    const SECRET: &str = "correcthorsebattery";
+    check(|fixture| {
+        let file = fixture.state.path().join("session.jsonl");
+        let code_of = (
+            "def go(password):\n    r = tool('dictionary').define(word='log in with ' + password)\n    return r.ok",
+            "def go(password:)\n  tool('dictionary').define(word: 'log in with ' + password).ok?\nend",
+        );
+        let call = |runtime: &Runtime| {
+            let desk = fixture.agent(runtime, "desk").build().unwrap();
+            let given = json!({"password": SECRET});
+            let named = given.as_object().unwrap().clone();
+            desk.call("go", recurgent::Arguments { args: Vec::new(), kwargs: named }).unwrap()
+        };
+        fixture.writes("desk.go", code_of.0, code_of.1);
+        let live = Runtime::builder(fixture.config(&[]))
+            .provider(Arc::<Scripted>::clone(&fixture.model))
+            .record(file.clone())
+            .build()
+            .unwrap();
+        let refuse = |word: Word| Err::<String, _>(format!("there is no {}", word.word));
+        live.toolbox().add(HostFunction::new("dictionary.define", refuse)).unwrap();
+        let then = call(&live);
+        assert_eq!(then.value(), Some(&json!(false)), "{then:?}");
+        let logged = fixture.log();
+        assert!(logged[0].pointer("/attempts/0/outside_calls/0/arguments").is_some());
+        for written in [Value::from(logged).to_string(), std::fs::read_to_string(&file).unwrap()] {
+            assert!(written.contains("log in with"), "{written}");
+            assert!(!written.contains(SECRET), "{written}");
+        }
+        let home = tempfile::tempdir().unwrap();
+        let provider = format!("replay:{}", file.display());
+        let config = fixture
+            .config(&[("provider", &provider), ("state_dir", &home.path().display().to_string())]);
+        let now = call(&Runtime::builder(config).build().unwrap());
+        assert_eq!(now.value(), then.value(), "{now:?}");
+    });
+}

@@ -51,7 +51,7 @@ fn is_granted(grant: &ToolGrant, name: &str) -> bool {
     match grant {
         ToolGrant::All => true,
         ToolGrant::Named(names) => names.iter().any(|it| it.split('.').next() == Some(name)),
-        ToolGrant::Functions | ToolGrant::Nothing => false,
+        ToolGrant::Functions | ToolGrant::NamedFunctions(_) | ToolGrant::Nothing => false,
     }
 }
 

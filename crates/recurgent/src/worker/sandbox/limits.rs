@@ -14,8 +14,10 @@ const OWN_PROCESSES: u64 = 16;
 /// Resource limits of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerLimits {
-    /// Address space of one process: exceeding it raises a memory error in the program.
+    /// Memory of one worker, and address space of one process: exceeding that raises a memory error in the program.
     pub memory_bytes: u64,
+    /// Address space of one process, where it may be more: some interpreters reserve far more than they use.
+    pub address_space_bytes: Option<u64>,
     /// Processor time of one process.
     pub cpu_seconds: u64,
     /// Processes and threads of one worker, itself included.
@@ -36,6 +38,7 @@ impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
             memory_bytes: 4 << 30,
+            address_space_bytes: None,
             cpu_seconds: 60,
             processes: 64,
             open_files: 256,
@@ -88,7 +91,7 @@ impl WorkerLimits {
             (Resource::Sigpending, SIGNALS),
             (Resource::Nofile, self.open_files),
             (Resource::Fsize, self.file_bytes),
-            (Resource::As, self.memory_bytes),
+            (Resource::As, self.address_space_bytes.unwrap_or(self.memory_bytes)),
         ]
         .into_iter()
         .chain(of_zygote)
@@ -106,4 +109,25 @@ pub(super) fn hard_limit(resource: Resource, wanted: u64) -> Rlimit {
 /// The highest value that can be set.
 pub(super) fn ceiling(resource: Resource) -> u64 {
     rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_larger_address_space_leaves_the_limit_of_memory() {
+        let host = ceiling(Resource::As);
+        for (address_space_bytes, expected) in [(None, 1 << 20), (Some(1 << 40), 1 << 40)] {
+            let limits = WorkerLimits {
+                memory_bytes: 1 << 20,
+                address_space_bytes,
+                ..WorkerLimits::default()
+            };
+            assert_eq!(limits.share().memory_bytes, 1 << 20);
+            let mut lowered = limits.lowered(false).into_iter();
+            let (_, limit) = lowered.find(|(resource, _)| *resource == Resource::As).unwrap();
+            assert_eq!(limit.maximum, Some(host.min(expected)), "{address_space_bytes:?}");
+        }
+    }
 }

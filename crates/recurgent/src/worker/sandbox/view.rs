@@ -171,8 +171,12 @@ impl Binds<'_> {
         Ok(())
     }
 
-    /// Mounts an empty directory, or a file that cannot be read, over what is visible.
+    /// Mounts an empty directory, or a file that cannot be read, over a path. What is not visible needs none: of a
+    /// workspace that programs may change they see a version.
     fn hide(&mut self, path: &Path, is_directory: bool) -> io::Result<()> {
+        if !self.made.iter().any(|(shown, _)| path.starts_with(shown)) {
+            return Ok(());
+        }
         // A directory that its owner cannot read cannot be removed either: it is empty.
         let (nothing, mode) =
             if is_directory { (HIDDEN_DIRECTORY, 0o500) } else { (HIDDEN_FILE, 0) };
