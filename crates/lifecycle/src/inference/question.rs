@@ -10,7 +10,7 @@ use crate::redact::{NamedSecrets, redacted_text};
 use crate::request::encoded_bytes;
 
 /// Raised whenever the same question is asked in other words: earlier answers are not used then.
-const QUESTION_VERSION: u32 = 1;
+const QUESTION_VERSION: u32 = 2;
 /// Bytes of an instruction. More is data.
 pub const MAX_INSTRUCTION_BYTES: usize = 8 * 1024;
 /// Bytes of one item of data, as JSON.

@@ -51,7 +51,8 @@ fn a_page_stays_one_line_of_data() {
             let value = fixture.value("editor", "summarise", &[json!(page)]);
             assert_eq!(value, "It gives orders.");
             let (prompt, _) = fixture.questions().swap_remove(index);
-            has_structure(&prompt.user, &["question", "data", "Answer the question"]);
+            let names = ["question", "data", "question", "Answer the question"];
+            has_structure(&prompt.user, &names);
             let line = prompt.user.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
             assert_eq!(
                 serde_json::from_str::<Value>(line).unwrap(),
@@ -80,7 +81,7 @@ fn pages_stay_items_and_cannot_answer_for_others() {
             let numbers: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
             let mut names = vec!["question", "schema"];
             names.extend(numbers.iter().map(String::as_str));
-            names.push("Answer the question for every item by itself");
+            names.extend(["question", "Answer the question for every item by itself"]);
             has_structure(&prompt.user, &names);
         }
     });

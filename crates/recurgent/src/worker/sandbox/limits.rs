@@ -124,9 +124,9 @@ mod tests {
                 address_space_bytes,
                 ..WorkerLimits::default()
             };
-            assert_eq!(limits.share().memory_bytes, 1 << 20);
-            let mut lowered = limits.lowered(false).into_iter();
-            let (_, limit) = lowered.find(|(resource, _)| *resource == Resource::As).unwrap();
+            assert_eq!(limits.cgroup_limits().memory_bytes, 1 << 20);
+            let mut limited = limits.hard_limits(false).into_iter();
+            let (_, limit) = limited.find(|(resource, _)| *resource == Resource::As).unwrap();
             assert_eq!(limit.maximum, Some(host.min(expected)), "{address_space_bytes:?}");
         }
     }
