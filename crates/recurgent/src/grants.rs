@@ -463,10 +463,8 @@ mod tests {
         ] {
             assert_eq!(grant(narrow).within(&grant(wide)), grant(both), "{narrow} in {wide}");
         }
-        let functions = |names: &str| match grant(names) {
-            ToolGrant::Named(names) => ToolGrant::NamedFunctions(names),
-            other => other,
-        };
+        let functions =
+            |names: &str| ToolGrant::NamedFunctions(names.split(',').map(str::to_owned).collect());
         for (narrow, wide, both) in [
             (grant("a"), grant(""), functions("a")),
             (grant(""), grant("a"), functions("a")),

@@ -312,8 +312,7 @@ impl Toolboxes {
     /// them. A recording is asked as it was written: without them too.
     pub(crate) fn call(
         &self,
-        toolbox: &dyn Toolbox,
-        method: &OutsideMethod,
+        (toolbox, method): (&dyn Toolbox, &OutsideMethod),
         arguments: Map<String, Value>,
         limits: &ToolLimits<'_>,
         secrets: &NamedSecrets,

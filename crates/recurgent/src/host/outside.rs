@@ -67,7 +67,7 @@ impl Host<'_> {
         });
         let began = Instant::now();
         let result =
-            runtime.toolboxes().call(toolbox, method, arguments, &limits, &self.tree.secrets());
+            runtime.toolboxes().call((toolbox, method), arguments, &limits, &self.tree.secrets());
         let took = began.elapsed();
         let ended = match &result {
             Ok(value) => Ok(encoded_bytes(value)),

@@ -333,12 +333,11 @@ fn finish(
         }
     }
     let status = process.end();
-    let written = match written {
-        Some(written) => written,
-        None => {
-            let late = |_| ToolFault::InvalidResult("its output did not end with it".to_owned());
-            bounded(output.recv_timeout(DRAIN_LIMIT).map_err(late)?)?
-        }
+    let written = if let Some(written) = written {
+        written
+    } else {
+        let late = |_| ToolFault::InvalidResult("its output did not end with it".to_owned());
+        bounded(output.recv_timeout(DRAIN_LIMIT).map_err(late)?)?
     };
     let report = report.recv_timeout(DRAIN_LIMIT).unwrap_or_default();
     Ok((status, written, String::from_utf8_lossy(&report).trim().to_owned()))
