@@ -441,12 +441,9 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
 fn writes_output(expression: &Expr) -> bool {
     let Some(call) = expression.as_call_expr() else { return false };
     let Some(writer) = call.func.as_attribute_expr() else { return false };
-    let stream = match &*writer.value {
-        Expr::Attribute(stream) => stream.attr.as_str(),
-        Expr::Name(stream) => stream.id.as_str(),
-        _ => return false,
-    };
-    writer.attr.as_str() == "write" && matches!(stream, "stdout" | "stderr")
+    let attribute = writer.value.as_attribute_expr().map(|stream| stream.attr.as_str());
+    let stream = attribute.or_else(|| writer.value.as_name_expr().map(|stream| stream.id.as_str()));
+    writer.attr.as_str() == "write" && matches!(stream, Some("stdout" | "stderr"))
 }
 
 /// `[print(row) for row in rows]`: a list of nothing.
