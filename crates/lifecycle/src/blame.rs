@@ -13,14 +13,14 @@ use crate::dialect::library::{CHECKS_FILE, CONVERTS, FILES, NETWORK};
 use crate::dialect::{Inspection, Position};
 use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
 use crate::outside_tool::TOOL_ERROR;
-use crate::provenance::Observation;
+use crate::provenance::{FailedContact, Observation};
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, CUT_OFF, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE,
-    REFUSED, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
+    ADDRESS, ARGUMENT, CUT_OFF, DENIED_ERRNO, EXIT, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS,
+    MISTAKE, REFUSED, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
 pub(crate) use contact::failed_contact;
-use contact::is_passing;
+use contact::{is_passing, last_failed, only_reached};
 use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts, used_texts};
 
 /// The lowest HTTP status that is an error.
@@ -296,13 +296,17 @@ impl ExceptionLink {
         self.is_a(VALUE) || self.is_a(FORMAT)
     }
 
+    /// Whether a service could not be used.
+    fn is_of_service(&self) -> bool {
+        (self.is_a(SERVICE) && !self.is_a(ADDRESS)) || self.has_errno(SERVICE_ERRNO)
+    }
+
     /// Whether something outside caused it, as far as its class and number say.
     fn is_outside(&self) -> bool {
         self.failed_call.is_some()
-            || self.is_a(SERVICE)
+            || self.is_of_service()
             || self.is_a(FILE)
             || self.is_a(TIMEOUT)
-            || self.has_errno(SERVICE_ERRNO)
             || self.has_errno(FILE_ERRNO)
     }
 }
@@ -329,10 +333,13 @@ impl Incident<'_> {
         link
     }
 
-    /// Whether a `raise` statement of the program raised the exception.
+    /// Whether a `raise` statement of the program raised the exception, or its call of `exit`.
     fn is_raised_on_purpose(&self) -> bool {
-        let class = self.facts.exception.class_chain.first();
-        let (Some(class), Some(location)) = (class, self.location) else { return false };
+        let Some(class) = self.facts.exception.class_chain.first() else { return false };
+        if class == EXIT {
+            return true;
+        }
+        let Some(location) = self.location else { return false };
         self.inspection.raises_at(class, location.line)
     }
 
@@ -351,9 +358,8 @@ impl Incident<'_> {
         // A server that closes a connection early; a program without network code read a file or its input to the end.
         let is_cut_off = uses_network && link.path.is_none() && link.is_a(CUT_OFF);
         let is_late = uses_network && link.is_a(TIMEOUT);
-        let is_service = link.is_a(SERVICE) || link.has_errno(SERVICE_ERRNO);
-        if is_service || is_cut_off || is_late {
-            let found = self.service(link);
+        if link.is_of_service() || is_cut_off || is_late {
+            let found = self.unreached_service(link);
             let is_refusal = self.proven == Some(true) && self.refuses_request(&found);
             return if is_refusal { found.of_answer() } else { found };
         }
@@ -362,7 +368,7 @@ impl Incident<'_> {
             return self.file(link);
         }
         if link.has_errno(DENIED_ERRNO) && (uses_network || !self.access.has_network()) {
-            return self.service(link);
+            return self.unreached_service(link);
         }
         if is_file {
             return self.file(link);
@@ -440,7 +446,7 @@ impl Incident<'_> {
             // Not every guest knows the status of a success, so it says nothing.
             Some(_) | None => is_format && is_proven && self.has_fetched(),
         };
-        let found = follows.then(|| self.service(link))?;
+        let found = follows.then(|| self.answering_service(link))?;
         let may_have_changed = match self.facts.http_status {
             Some(ERROR_STATUS..) => self.refuses_request(&found),
             Some(_) | None => !self.observed.has_passing_failure(),
@@ -463,9 +469,23 @@ impl Incident<'_> {
         by_itself || (!complete && self.inspection.calls_any(NETWORK))
     }
 
-    fn service(&self, link: &ExceptionLink) -> Attribution {
-        let is_denied = link.has_errno(DENIED_ERRNO);
-        service(self.request, self.inspection, self.access, is_denied)
+    /// The service that could not be reached, or that answered with an error.
+    fn unreached_service(&self, link: &ExceptionLink) -> Attribution {
+        let failed = |it: &FailedContact| it.is_of_service();
+        self.service(link, last_failed(self.observed, failed))
+    }
+
+    /// The service that answered what the program cannot read.
+    fn answering_service(&self, link: &ExceptionLink) -> Attribution {
+        let status = self.facts.http_status;
+        let failed = |it: &FailedContact| it.http_status.is_some() && it.http_status == status;
+        let contacted = last_failed(self.observed, failed).or_else(|| only_reached(self.observed));
+        self.service(link, contacted)
+    }
+
+    fn service(&self, link: &ExceptionLink, failed: Option<Endpoint>) -> Attribution {
+        let meant = meant_service(failed, self.request, self.inspection, self.observed);
+        service_at(meant, self.request, self.access, link.has_errno(DENIED_ERRNO))
     }
 
     fn file(&self, link: &ExceptionLink) -> Attribution {
@@ -495,24 +515,32 @@ impl Incident<'_> {
     }
 }
 
+/// The service at the place where a contact failed, or else the one that the call names, that was reached, or that the
+/// program names; and whether the program chose it.
+fn meant_service(
+    failed: Option<Endpoint>,
+    request: &CallRequest,
+    inspection: &Inspection,
+    observed: &Observation,
+) -> (Option<Endpoint>, bool) {
+    let Some(place) = failed else {
+        let (named, chosen) = named_service(request, inspection);
+        let reached = only_reached(observed).filter(|_| chosen);
+        return (reached.or(named), chosen);
+    };
+    let is_it = |named: Endpoint| named.is_of(&place.host) || place.is_of(&named.host);
+    let chosen = !texts(request).filter_map(Endpoint::of).any(is_it);
+    (Some(place), chosen)
+}
+
 /// The service that the call names, or else the program, and whether the program chose it.
 fn named_service(request: &CallRequest, inspection: &Inspection) -> (Option<Endpoint>, bool) {
     let given = texts(request).find_map(Endpoint::of);
     let chosen = given.is_none();
-    (given.or_else(|| literals(inspection).find_map(Endpoint::of)), chosen)
+    (given.or_else(|| literals(inspection).find_map(Endpoint::of_program)), chosen)
 }
 
-/// A service that could not be used. `is_denied`: the sandbox refused the connection.
-fn service(
-    request: &CallRequest,
-    inspection: &Inspection,
-    access: &GrantedAccess,
-    is_denied: bool,
-) -> Attribution {
-    service_at(named_service(request, inspection), request, access, is_denied)
-}
-
-/// A service that could not be used, and whether the program chose it.
+/// A service that could not be used, and whether the program chose it. `is_denied`: the sandbox refused the connection.
 fn service_at(
     (endpoint, chosen): (Option<Endpoint>, bool),
     request: &CallRequest,

@@ -150,7 +150,7 @@ mod tests {
             (Ok(reported(raised(), nothing())), DamageCheck::ListFiles),
             (Ok(reported(raised(), unknown())), DamageCheck::Unneeded),
             (Ok(reported(ReportEnding::Value(json!(1)), nothing())), DamageCheck::Unneeded),
-            (Ok(reported(ReportEnding::Exited { status: 1 }, nothing())), DamageCheck::Unneeded),
+            (Ok(reported(ReportEnding::exited(1), nothing())), DamageCheck::Unneeded),
             (ended(Some("SIGSEGV"), nothing()), DamageCheck::ReadFiles),
             (ended(Some("SIGBUS"), nothing()), DamageCheck::ReadFiles),
             (ended(Some("SIGSEGV"), unknown()), DamageCheck::Unneeded),

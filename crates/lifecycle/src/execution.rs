@@ -272,9 +272,22 @@ pub enum ReportEnding {
     Exited {
         /// With this status.
         status: i64,
+        /// What it said, if anything.
+        message: String,
+        /// Where in the program.
+        location: Option<Position>,
+        /// What else the guest knows of it.
+        facts: Box<ExceptionFacts>,
     },
     /// It reached a limit.
     Limited(Limit, String),
+}
+
+impl ReportEnding {
+    /// An exit of which only the status is known.
+    pub fn exited(status: i64) -> Self {
+        Self::Exited { status, message: String::new(), location: None, facts: Box::default() }
+    }
 }
 
 /// What a guest reports of an exception beside class, message and location. Blame is decided from it.

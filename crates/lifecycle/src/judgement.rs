@@ -80,15 +80,9 @@ pub(crate) fn judge(
             Failure::new(FailureKind::NonSerializableResult, format!("{path}: {message}"))
                 .with("path", path),
         ),
-        ReportEnding::Exited { status } => reject(
-            Reason::CrashedByProgram,
-            Failure::new(
-                FailureKind::WorkerCrash(EndedBy::Program),
-                format!("the program called exit({status}); give a result instead of exiting"),
-            )
-            .with("ended_by", EndedBy::Program.name())
-            .with("exit", status),
-        ),
+        ReportEnding::Exited { status, message, location, facts } => {
+            Err(Box::new(exited(inputs, status, &message, location, &facts)))
+        }
         ReportEnding::Limited(limit, detail) => {
             reject(Reason::LimitReached, limited(limit, detail))
         }
@@ -172,6 +166,44 @@ fn raised(
 ) -> Rejection {
     let class = shortened(class, MAX_CODE_CHARS);
     let text = format!("{class}: {message}");
+    let advice = rename_advice(inputs.request.language, facts).unwrap_or_default();
+    let own = (Reason::Raised, Failure::new(FailureKind::Execution, format!("{text}{advice}")));
+    let rejection = attributed(inputs, location, facts, text, own);
+    let blame = rejection.blame().name();
+    let failure = rejection.failure.with("error_class", class).with("location", json!(location));
+    Rejection { failure: failure.with("blame", blame), ..rejection }
+}
+
+/// A program that ended itself with a status of failure: it gives up, as one that raises on purpose does.
+fn exited(
+    inputs: &JudgementInputs<'_>,
+    status: i64,
+    message: &str,
+    location: Option<Position>,
+    facts: &ExceptionFacts,
+) -> Rejection {
+    let says_nothing = message.is_empty() || message == "exit" || message == status.to_string();
+    let said = if says_nothing { String::new() } else { format!(": {message}") };
+    let text = format!("the program called exit({status}){said}");
+    let own = Failure::new(
+        FailureKind::WorkerCrash(EndedBy::Program),
+        format!("{text}; give a result instead of exiting"),
+    );
+    let own = own.with("ended_by", EndedBy::Program.name());
+    let rejection = attributed(inputs, location, facts, text, (Reason::CrashedByProgram, own));
+    let blame = rejection.blame().name();
+    let failure = rejection.failure.with("exit", status).with("blame", blame);
+    Rejection { failure, ..rejection }
+}
+
+/// The rejection of a program that ended in an exception. `own`: if it is the program's fault.
+fn attributed(
+    inputs: &JudgementInputs<'_>,
+    location: Option<Position>,
+    facts: &ExceptionFacts,
+    text: String,
+    own: (Reason, Failure),
+) -> Rejection {
     let attribution = attribute(&Incident {
         facts,
         location,
@@ -183,21 +215,15 @@ fn raised(
         proven: inputs.proven,
     });
     let (reason, failure) = match attribution {
-        Attribution::Program => {
-            let advice = rename_advice(inputs.request.language, facts).unwrap_or_default();
-            (Reason::Raised, Failure::new(FailureKind::Execution, format!("{text}{advice}")))
-        }
+        Attribution::Program => own,
         Attribution::Caller => (Reason::CallerRaised, rejected_arguments(inputs, &text)),
         Attribution::World { outside: Outside::Agent, .. } => raised_by_call(inputs, facts, &text),
         Attribution::World { outside, granted, chosen } => {
             raised_by_outside(inputs, &outside, (granted, chosen), text)
         }
     };
-    let failure = failure.with("error_class", class).with("location", json!(location));
     let backtrace = facts.backtrace.clone();
-    let rejection = Rejection { location, backtrace, ..Rejection::new(reason, failure) };
-    let blame = rejection.blame().name();
-    Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
+    Rejection { location, backtrace, ..Rejection::new(reason, failure) }
 }
 
 /// A program that did not handle the failure of another agent's call, or of a question to a model.

@@ -210,7 +210,7 @@ fn program(
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
         "blame": blame(commit),
-        "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
+        "failure_class": commit.outcome().failure().map(|failure| failure.cause().name()),
     });
 }
 

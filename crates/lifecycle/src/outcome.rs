@@ -151,6 +151,16 @@ impl Failure {
         self
     }
 
+    /// Where to look for its cause. An exception may be the caller's fault or the world's, as its metadata says.
+    pub fn cause(&self) -> Cause {
+        let blamed = self.metadata.get("blame").and_then(Value::as_str);
+        match (&self.kind, blamed) {
+            (FailureKind::Execution, Some("caller")) => Cause::Adaptive,
+            (FailureKind::Execution, Some("world")) => Cause::Extrinsic,
+            (kind, _) => kind.cause(),
+        }
+    }
+
     /// The same with a fact, unless it has one of this name already.
     #[must_use]
     pub(crate) fn with_default(mut self, key: &str, value: Option<String>) -> Self {

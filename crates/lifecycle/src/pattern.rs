@@ -171,7 +171,7 @@ pub fn event(
             .unwrap_or_default(),
         outcome_status: outcome.status().to_owned(),
         error_type: outcome.failure().map(|failure| failure.kind.code().to_owned()),
-        failure_class: outcome.failure().map(|failure| failure.kind.cause().name().to_owned()),
+        failure_class: outcome.failure().map(|failure| failure.cause().name().to_owned()),
         counted: Some(ToolCount::of(outcome, attempts)),
         exhausted: exhausted(attempts).map(|lane| lane.name().to_owned()),
         argument_words: correction::words(&request.arguments),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::pattern::PatternEvent;
 use crate::settlement::WRONG_BOUNDARY;
+use crate::tool::ToolCount;
 use crate::weak_success::{WeakSignal, Weakness};
 
 /// Weak successes of one kind that are a pattern by themselves.
@@ -240,11 +241,7 @@ fn exhaustion(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
 
 /// It only ever failed through its own fault.
 fn hopeless(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
-    let own = |event: &&PatternEvent| {
-        event.outcome_status != "ok"
-            && event.failure_class.as_deref() != Some("extrinsic")
-            && event.error_type.as_deref() != Some(WRONG_BOUNDARY)
-    };
+    let own = |event: &&PatternEvent| ToolCount::of_event(event) == ToolCount::Failure;
     let failed: Vec<&PatternEvent> = evidence.events.iter().filter(own).collect();
     let answered = evidence.events.iter().any(|event| event.outcome_status == "ok");
     (!answered && failed.len() >= MIN_HOPELESS).then(|| {
@@ -423,5 +420,11 @@ mod tests {
         assert_eq!(check(&hopeless), [(RecommendedAction::Retire, None, "a b c d e".into())]);
         let world = ["a", "b", "c", "d", "e"].map(|call| failed(call, "http_error", "extrinsic"));
         assert_eq!(check(&world), [], "the world's fault");
+        let truthful = ["a", "b", "c", "d", "e"].map(|call| failed(call, "not_found", "adaptive"));
+        assert_eq!(check(&truthful), [], "there is nothing to find");
+        let counted = Some(ToolCount::Neither);
+        let of_caller = ["a", "b", "c", "d", "e"]
+            .map(|call| PatternEvent { counted, ..failed(call, "execution", "intrinsic") });
+        assert_eq!(check(&of_caller), [], "the caller's fault");
     }
 }

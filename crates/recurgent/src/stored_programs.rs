@@ -28,6 +28,7 @@ use crate::trial::trial_request;
 pub use testing::{TestSource, TestedCall};
 
 pub use by_agent::ExpectedCall;
+use by_agent::unexpected_reason;
 
 /// Stored programs listed at most.
 const MAX_LISTED: usize = 10_000;
@@ -282,11 +283,45 @@ impl StoredPrograms<'_> {
         method: &Method,
         example: &Example,
     ) -> Result<(), ProgramFault> {
-        if self.runtime.store().teach(role, method, example)? {
-            Ok(())
-        } else {
-            Err(ProgramFault::TooManyExamples(format!("{role}.{method}")))
+        let store = self.runtime.store();
+        let earlier = store.examples(role, method)?.into_iter();
+        let contradicted = earlier
+            .filter(|known| known.inputs == example.inputs)
+            .find(|known| known.expected != example.expected);
+        if !store.teach(role, method, example)? {
+            return Err(ProgramFault::TooManyExamples(format!("{role}.{method}")));
         }
+        contradicted.map_or(Ok(()), |earlier| self.take_back(role, method, &earlier))
+    }
+
+    /// Lets a program run again that was rejected only because it missed this example, which its person has taken back.
+    /// It is vetted and tested like a person's text; if another runs in its place, that one stays.
+    fn take_back(
+        &self,
+        role: &Role,
+        method: &Method,
+        example: &Example,
+    ) -> Result<(), ProgramFault> {
+        let ExpectedResult::Value(value) = &example.expected else { return Ok(()) };
+        let because = unexpected_reason(value);
+        let store = self.runtime.store();
+        for rejection in store.rejections(role, method)?.iter().filter(|it| it.because == because) {
+            let Some(code) = &rejection.code else { continue };
+            for key in self.keys(role, method)? {
+                let mut versions = store.versions(&key)?.into_iter();
+                let holds = key.language == rejection.language
+                    && versions.any(|it| it.artifact.checksum == rejection.checksum)
+                    && self.is_rejected(&key)?;
+                // A text that is refused now stays rejected.
+                if holds
+                    && let Err(fault) = self.edit(&key, code, None, false)
+                    && !matches!(fault, ProgramFault::Invalid(_))
+                {
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Withdraws the example of a call; gives it.
@@ -300,7 +335,11 @@ impl StoredPrograms<'_> {
         let unknown = || ProgramFault::UnknownExample(format!("{role}.{method}"));
         let mut known = store.examples(role, method)?.into_iter();
         let example = known.find(|known| known.inputs == *inputs).ok_or_else(unknown)?;
-        if store.forget_example(role, method, &example)? { Ok(example) } else { Err(unknown()) }
+        if !store.forget_example(role, method, &example)? {
+            return Err(unknown());
+        }
+        self.take_back(role, method, &example)?;
+        Ok(example)
     }
 
     /// Forgets the programs of a method with its examples, or a whole role with its tool entry. `None`: nothing was

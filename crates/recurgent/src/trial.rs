@@ -311,7 +311,7 @@ impl TrialRunner {
         let guest = self.workers.guest(key.language);
         let started = guest.start(&environment, &order, &run_limits);
         let mut turn = started.map_err(|_| TrialNotRun::new("no worker could be started"))?;
-        let unaccepted = || ReportEnding::Exited { status: 1 };
+        let unaccepted = || ReportEnding::exited(1);
         match turn.listen() {
             Ok(TurnEvent::Done(done)) => Ok((done.ending, done.changes)),
             // A program that asks the host does not answer from its inputs alone.

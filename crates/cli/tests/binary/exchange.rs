@@ -192,6 +192,70 @@ fn a_program_of_the_reference_runtime_runs_without_a_model() {
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
 }
 
+/// The reference runtime kept the program that it tried last at the head, also if it failed. What is odd in a method's past
+/// does not cost its program.
+#[test]
+fn the_program_that_worked_is_taken_in_whatever_is_odd_beside_it() {
+    let cli = cli();
+    reference_store(&cli.path("old"));
+    let place = cli.path("old/artifacts/unit_converter-b1ab5a0e");
+    let text = fs::read_to_string(place.join("convert-0f0f0f0f.json")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let head = file["code_checksum"].as_str().unwrap().to_owned();
+    let broken = "result = args[0].undefined";
+    let failed = Checksum::of(broken);
+    let card = |successes: Value| json!({"calls": 3, "successes": successes, "failures": 1});
+    let worked = |method: &str| {
+        let mut file = file.clone();
+        file["role"] = json!("scale");
+        file["method_name"] = json!(method);
+        file["contract_fingerprint"] = json!("none");
+        file
+    };
+    let mut last_failed = worked("last_failed");
+    last_failed["versions"][failed.as_str()] = json!({"code": broken, "dependencies": []});
+    last_failed["code"] = json!(broken);
+    last_failed["code_checksum"] = json!(failed);
+    last_failed["scorecards"] =
+        json!({head.as_str(): card(json!(3)), failed.as_str(): card(json!(0))});
+    let mut odd_card = worked("odd_card");
+    odd_card["scorecards"] = json!({head.as_str(): card(json!("three"))});
+    let mut odd_version = worked("odd_version");
+    odd_version["versions"][failed.as_str()] = json!({"code": "another text"});
+    let mut unknown_contract = worked("unknown_contract");
+    unknown_contract["contract_fingerprint"] = json!("sha256:0123");
+    for file in [last_failed, odd_card, odd_version, unknown_contract] {
+        let name = file["method_name"].as_str().unwrap();
+        fs::write(place.join(format!("{name}.json")), file.to_string()).unwrap();
+    }
+    let report = cli.json(&["store", "import", "old"]);
+    assert_eq!(report["refused"], json!([]), "{report}");
+    for (method, why) in [
+        ("last_failed", "its newest program never worked"),
+        ("odd_card", "the scorecard of version"),
+        ("odd_version", "is left out: `code` does not match"),
+        ("unknown_contract", "does not hold its contract"),
+    ] {
+        let noted = report["noted"].as_array().unwrap().iter();
+        let is_it = |note: &Value| note["what"].as_str().unwrap().contains(method);
+        let noted: Vec<&Value> = noted.filter(|note| is_it(note)).collect();
+        assert!(noted.len() == 1 && noted[0]["why"].as_str().unwrap().contains(why), "{noted:?}");
+        let ran = cli.run(&["call", "scale", method, "21", "--guest", "ruby", "--frozen"]);
+        assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{method}: {}", ran.stderr);
+    }
+    assert_eq!(cli.run(&["store", "export", "new"]).exit, 0);
+    let place = cli.path("new/artifacts/scale/odd_card.json");
+    let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
+    let versions = file["versions"].as_object_mut().unwrap();
+    let older = versions.iter_mut().find(|(checksum, _)| **checksum != head).unwrap();
+    older.1["code"] = json!("another text");
+    fs::write(&place, file.to_string()).unwrap();
+    let ran = cli.run_in("third", &["store", "import", "new", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["refused"], json!([]), "{report}");
+    assert!(report["noted"].to_string().contains("is left out: `code` does not match"), "{report}");
+}
+
 #[test]
 fn damaged_files_are_refused_one_by_one() {
     let cli = cli();

@@ -42,6 +42,10 @@ pub(super) const SERVICE: &[&str] = &[
     "HTTP::TimeoutError",
 ];
 
+/// Of these, exceptions about a text that is not an address: nothing was contacted.
+pub(super) const ADDRESS: &[&str] =
+    &["http.client.InvalidURL", "urllib3.exceptions.LocationValueError"];
+
 /// Error numbers of connections.
 pub(super) const SERVICE_ERRNO: &[&str] = &[
     "ECONNABORTED",
@@ -136,6 +140,7 @@ pub(super) const FORMAT: &[&str] = &[
     "re.error",
     "re.PatternError",
     "zoneinfo._common.ZoneInfoNotFoundError",
+    "http.client.InvalidURL",
     // A program whose own text does not parse never ran: what did not parse is a text that it was given.
     "SyntaxError",
     // Ruby
@@ -170,6 +175,8 @@ pub(super) const ARGUMENT: &[&str] = &[
     "AssertionError",
     "StopIteration",
     "sqlite3.OperationalError",
+    // Both: a program that exits says by it that something will not do.
+    EXIT,
     // Ruby
     "ArgumentError",
     "NoMethodError",
@@ -196,6 +203,9 @@ pub(super) const VALUE: &[&str] = &[
     "ZeroDivisionError",
     "EncodingError",
 ];
+
+/// The exception by which both guests end a program that calls `exit`.
+pub(super) const EXIT: &str = "SystemExit";
 
 /// The class of groups of exceptions.
 pub(super) const GROUP: &str = "BaseExceptionGroup";

@@ -1,8 +1,8 @@
 //! Failed contacts with services: what they excuse if the program handled them.
 
 use super::classes::{CUT_OFF, DENIED_ERRNO, SERVICE, SERVICE_ERRNO, TIMEOUT};
-use super::place::{Endpoint, texts};
-use super::{Attribution, ERROR_STATUS, GrantedAccess, named_service, service_at};
+use super::place::Endpoint;
+use super::{Attribution, ERROR_STATUS, GrantedAccess, meant_service, service_at};
 use crate::dialect::Inspection;
 use crate::provenance::{FailedContact, Observation};
 use crate::request::CallRequest;
@@ -21,7 +21,7 @@ pub(super) fn is_passing(status: u16) -> bool {
 }
 
 impl FailedContact {
-    fn is_of_service(&self) -> bool {
+    pub(super) fn is_of_service(&self) -> bool {
         let raised = &self.exception;
         self.http_status.is_some_and(|status| status >= ERROR_STATUS)
             || raised.is_a(SERVICE)
@@ -34,7 +34,7 @@ impl FailedContact {
     /// The place, if the guest knows it.
     fn endpoint(&self) -> Option<Endpoint> {
         let is_known = !UNKNOWN_PLACES.contains(&self.place.as_str());
-        is_known.then(|| Endpoint::granted(&self.place))
+        is_known.then(|| Endpoint::contacted(&self.place)).filter(|it| !it.host.is_empty())
     }
 
     fn is_denied(&self) -> bool {
@@ -64,6 +64,21 @@ impl Observation {
     }
 }
 
+/// The place of the last such contact that failed.
+pub(super) fn last_failed(
+    observed: &Observation,
+    is_meant: impl Fn(&FailedContact) -> bool,
+) -> Option<Endpoint> {
+    observed.failed_contacts.iter().rev().find(|it| is_meant(it))?.endpoint()
+}
+
+/// The only place that a run reached, if no contact failed.
+pub(super) fn only_reached(observed: &Observation) -> Option<Endpoint> {
+    let mut own = observed.sources.iter().filter(|source| source.tool.is_none());
+    let only = own.next().filter(|_| own.next().is_none())?;
+    observed.failed_contacts.is_empty().then(|| Endpoint::contacted(&only.uri))
+}
+
 /// The failed contact that a program may have given up because of; `None`: there is none. A new program that received
 /// something from elsewhere is not excused. Of a stored one it is in doubt what the failure says: that is
 /// [`super::Outside::Answer`].
@@ -75,13 +90,9 @@ pub(crate) fn failed_contact(
     is_new: bool,
 ) -> Option<Attribution> {
     let contact = observed.failed_contacts.iter().find(|it| it.is_of_service())?;
-    let place = contact.endpoint();
-    let is_it = |named: Endpoint| {
-        place.as_ref().is_none_or(|place| named.is_of(&place.host) || place.is_of(&named.host))
-    };
-    let chosen = !texts(request).filter_map(Endpoint::of).any(is_it);
-    let place = place.or_else(|| named_service(request, inspection).0);
-    let found = service_at((place, chosen), request, access, contact.is_denied());
+    let meant = meant_service(contact.endpoint(), request, inspection, observed);
+    let chosen = meant.1;
+    let found = service_at(meant, request, access, contact.is_denied());
     let granted = matches!(found, Attribution::World { granted: true, .. });
     // The program asked for what the service does not have.
     let is_refusal = chosen && contact.http_status.is_some_and(|status| !is_passing(status));

@@ -1,5 +1,7 @@
 //! The hosts and files that texts name.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use serde_json::Value;
 
 use crate::dialect::Inspection;
@@ -84,22 +86,40 @@ impl Endpoint {
             None => (text, None),
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let named = Self::granted(authority.rsplit('@').next().unwrap_or_default());
+        // `http://127.0.0.1:` is followed by a port that is computed.
+        let (place, has_open_port) = match authority.strip_suffix(':') {
+            Some(place) => (place, true),
+            None => (authority, false),
+        };
+        let named = Self::granted(place.rsplit('@').next().unwrap_or_default());
         let host = named.host.as_str();
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-.[]:_".contains(c);
-        let is_host = !host.is_empty() && host.chars().all(is_name);
+        let is_host = !host.is_empty()
+            && host.chars().all(is_name)
+            && !host.starts_with(['.', '-'])
+            && !host.ends_with(['.', '-']);
         let is_dotted = host == "localhost"
             || (host.contains('.')
                 && !host.ends_with('.')
-                && host.rsplit('.').next().is_some_and(is_top_level));
+                && (host.parse::<Ipv4Addr>().is_ok()
+                    || host.rsplit('.').next().is_some_and(is_top_level)));
         let stands_alone = authority.len() == rest.len() && is_dotted;
         let default_port = match scheme {
-            Some("http") => Some(80),
-            Some("https") => Some(443),
+            Some("http") if !has_open_port => Some(80),
+            Some("https") if !has_open_port => Some(443),
             Some(_) | None => None,
         };
         let port = named.port.or(default_port);
         (is_host && (scheme.is_some() || stands_alone)).then(|| Self { port, ..named.clone() })
+    }
+
+    /// The host that a text of a program names. The rest of a name may be computed (`https://db` and a number): without a
+    /// path, a query or a port behind it, only a name with a dot counts.
+    pub(super) fn of_program(text: &str) -> Option<Self> {
+        let found = Self::of(text)?;
+        let rest = text.trim().split_once("://").map_or(text, |(_, rest)| rest);
+        let is_whole = rest.contains(['/', '?', '#', ':', '.']) || rest == "localhost";
+        is_whole.then_some(found)
     }
 
     /// A text that is known to be a host, and its port after a colon.
@@ -116,16 +136,26 @@ impl Endpoint {
         Self { host: host.to_owned(), port }
     }
 
+    /// A place that was contacted: a host and its port, also if the host is an IPv6 address without brackets.
+    pub(super) fn contacted(text: &str) -> Self {
+        let parts = text.rsplit_once(':').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok());
+        match parts.and_then(|(host, port)| Some((host, port.parse().ok()?))) {
+            Some((host, port)) => Self { host: host.to_owned(), port: Some(port) },
+            None => Self::granted(text),
+        }
+    }
+
     /// Whether it is this host. `localhost` is also known by its addresses.
     pub(super) fn is_of(&self, host: &str) -> bool {
-        self.host == host || (self.host == "localhost" && ["127.0.0.1", "::1"].contains(&host))
+        self.host.eq_ignore_ascii_case(host)
+            || (self.host == "localhost" && ["127.0.0.1", "::1"].contains(&host))
     }
 }
 
-/// Whether this can be the last label of a host name or address. A name that ends like a file counts only in a URL.
+/// Whether this can be the last label of a host name. A name that ends like a file counts only in a URL.
 fn is_top_level(label: &str) -> bool {
     let is_number = label.chars().all(|c| c.is_ascii_digit());
-    is_number || (label.len() >= 2 && !FILE_ENDINGS.contains(&label))
+    !is_number && label.len() >= 2 && !FILE_ENDINGS.contains(&label)
 }
 
 /// Whether a text names this file: the same path, or a relative one of it.

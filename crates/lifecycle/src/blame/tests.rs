@@ -24,11 +24,47 @@ fn a_host_is_that_of_a_url_or_stands_alone() {
         ("see shop.example for more", None),
         ("hello", None),
         ("3.5 litres", None),
+        ("3.5", None),
+        ("10.0.0.7", Some(("10.0.0.7", None))),
+        ("http://127.0.0.1:", Some(("127.0.0.1", None))),
+        ("https://api.", None),
         ("", None),
     ] {
         let found = Endpoint::of(text);
         let found = found.as_ref().map(|it| (it.host.as_str(), it.port));
         assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_place_that_was_contacted_has_a_port() {
+    for (text, host, port) in [
+        ("shop.example:443", "shop.example", Some(443)),
+        ("::1:8080", "::1", Some(8080)),
+        ("[::1]:8080", "::1", Some(8080)),
+        ("2001:db8::1:443", "2001:db8::1", Some(443)),
+        ("shop.example", "shop.example", None),
+    ] {
+        let found = Endpoint::contacted(text);
+        assert_eq!((found.host.as_str(), found.port), (host, port), "{text}");
+    }
+    assert!(Endpoint::of("https://Shop.Example/").unwrap().is_of("shop.example"));
+}
+
+/// The rest of an address may be computed.
+#[test]
+fn a_text_of_a_program_names_a_host_if_it_is_whole() {
+    for (text, expected) in [
+        ("https://shop.example", Some("shop.example")),
+        ("https://intranet/list", Some("intranet")),
+        ("http://localhost", Some("localhost")),
+        ("http://localhost:", Some("localhost")),
+        ("https://db", None),
+        ("https://api.", None),
+        ("https://", None),
+    ] {
+        let found = Endpoint::of_program(text);
+        assert_eq!(found.as_ref().map(|it| it.host.as_str()), expected, "{text}");
     }
 }
 

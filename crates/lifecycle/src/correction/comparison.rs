@@ -13,7 +13,7 @@ const MIN_KEPT: f64 = 0.66;
 /// Words by which people go on to the next question.
 const GOING_ON: &[&str] =
     &["also", "and", "another", "continue", "else", "more", "next", "page", "then", "too"];
-/// Phrases that say that the answer before was wrong.
+/// Phrases at the beginning of a clause that say that the answer before was wrong.
 const OBJECTIONS: &[&str] = &[
     "das ist falsch",
     "das war falsch",
@@ -44,7 +44,6 @@ const OBJECTIONS: &[&str] = &[
     "that's not right",
     "that's not what",
     "that's wrong",
-    "wrong answer",
     "you forgot",
     "you gave me",
     "you ignored",
@@ -52,6 +51,20 @@ const OBJECTIONS: &[&str] = &[
     "you misunderstood",
     "you returned",
 ];
+/// What may stand before such a phrase.
+const LEADING: &[&str] = &[
+    "but ",
+    "it ",
+    "no ",
+    "sorry ",
+    "that ",
+    "the answer ",
+    "the result ",
+    "this ",
+    "your answer ",
+];
+/// Clauses that say so by themselves.
+const WHOLE_OBJECTIONS: &[&str] = &["wrong answer"];
 /// Beginnings of a clause that says what the answer before is.
 const ABOUT_ANSWER: &[&str] =
     &["das ist ", "eso es ", "isso é ", "that is ", "that's ", "this is not ", "this isn't "];
@@ -140,7 +153,7 @@ impl<'a> CallPair<'a> {
             let texts = values.values().filter_map(Value::as_str);
             let plain = |text: &str| text.to_lowercase().replace('\u{2019}', "'");
             texts.map(plain).any(|text| {
-                let is_phrase = OBJECTIONS.iter().any(|phrase| text.contains(phrase));
+                let is_phrase = clauses(&text).any(is_objection);
                 let is_about_it = || says_what_answer_is(&text) || self.rejects(&text);
                 is_phrase || (!self.kept.is_empty() && is_about_it())
             })
@@ -223,6 +236,17 @@ impl<'a> CallPair<'a> {
         let mostly = kept >= 2 && share(kept, kept + dropped) >= MIN_KEPT;
         mostly.then_some("rephrased_question")
     }
+}
+
+/// Whether a clause says that the answer was wrong. The same words inside a clause are about something else ("find the
+/// sentence that is wrong").
+fn is_objection(clause: &str) -> bool {
+    let begins = |text: &str| OBJECTIONS.iter().any(|phrase| text.starts_with(phrase));
+    let led = LEADING.iter().find_map(|word| clause.strip_prefix(word));
+    // `is incorrect …` without a subject is a question.
+    (begins(clause) && !clause.starts_with("is "))
+        || led.is_some_and(begins)
+        || WHOLE_OBJECTIONS.contains(&clause.trim_end_matches(|c: char| !c.is_alphanumeric()))
 }
 
 /// Whether a clause of a text says what the answer is, without approval, or what it should not be.

@@ -86,6 +86,13 @@ fn after_a_good_answer_a_correction_objects_or_repeats_the_call() {
         ("population of Paris", "no, Paris in Texas", Some("stated")),
         ("flats in Almada", "no elevator in the flats in Almada?", None),
         ("tempo em Faro", "quis dizer o tempo em Faro no Algarve", Some("stated")),
+        ("points per question", "what about wrong answers in the quiz", None),
+        ("the longest sentence", "find the sentence that is wrong", None),
+        ("points per question", "is incorrect spelling penalised", None),
+        ("letters to the bank", "what to do if you forgot the code", None),
+        ("next train", "this is incorrect: next train to Porto", Some("stated")),
+        ("calm songs", "wrong answer, calm songs", Some("stated")),
+        ("calm songs", "but I asked for calm songs", Some("stated")),
         ("what is wrong with 'I said'?", "what is wrong with 'I said so'?", None),
     ] {
         let (first, again) = (event("c1", &json!(first)), event("c2", &json!(second)));

@@ -79,7 +79,8 @@ impl Reader<'_> {
             self.visit_expr(&statement.value);
             let value = self.summary(&statement.value);
             self.recorder.returned(value, statement.start().to_usize());
-            self.recorder.found.ends_in_output = prints_each(&statement.value);
+            self.recorder.found.ends_in_output =
+                prints_each(&statement.value) || writes_output(&statement.value);
         } else {
             self.visit_stmt(last);
         }
@@ -434,6 +435,15 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
             ruff_python_ast::visitor::source_order::walk_interpolated_string_element(self, element);
         }
     }
+}
+
+/// `sys.stdout.write(text)`: a count of characters.
+fn writes_output(expression: &Expr) -> bool {
+    let Some(call) = expression.as_call_expr() else { return false };
+    let Some(writer) = call.func.as_attribute_expr() else { return false };
+    let attribute = writer.value.as_attribute_expr().map(|stream| stream.attr.as_str());
+    let stream = attribute.or_else(|| writer.value.as_name_expr().map(|stream| stream.id.as_str()));
+    writer.attr.as_str() == "write" && matches!(stream, Some("stdout" | "stderr"))
 }
 
 /// `[print(row) for row in rows]`: a list of nothing.

@@ -305,3 +305,23 @@ fn nothing_panics() {
         }
     }
 }
+
+/// What writes to a stream gives a count, which is not the answer.
+#[test]
+fn a_program_that_ends_in_output_is_known() {
+    for (language, source, expected) in [
+        (Python, "import sys\nsys.stdout.write(str(args[0]))", true),
+        (Python, "from sys import stdout\nstdout.write('x')", true),
+        (Python, "[print(row) for row in args[0]]", true),
+        (Python, "out = open('x', 'w')\nout.write('x')", false),
+        (Python, "args[0].write", false),
+        (Ruby, "$stdout.write(args[0].to_s)", true),
+        (Ruby, "STDOUT.syswrite('x')", true),
+        (Ruby, "$stdout.puts 3", true),
+        (Ruby, "File.write('x', 'y')", false),
+        (Ruby, "write('x')", false),
+    ] {
+        let inspection = inspect(language, source).unwrap();
+        assert_eq!(inspection.ends_in_output, expected, "{source}");
+    }
+}

@@ -78,11 +78,16 @@ class Variant:
                  and any("result" in bound_names(target) for target in node.targets)]
         return bool(given) and all(map(is_printing, given))
 
+    def assigned_result(self, names):
+        """What `result` was assigned, unless the method itself is named so and this is its function."""
+        return names.get("result") if self.function != "result" else None
+
     def result(self, value, names, execution):
         # `result = add(1, 2)` after `def add` is an example of its use: the call has other arguments.
         is_example = self.answers_example and (execution.args or execution.kwargs)
-        if names.get("result") is not None and not is_example:
-            return names["result"], "assigned"
+        given = self.assigned_result(names)
+        if given is not None and not is_example:
+            return given, "assigned"
         if isinstance(value, Returned) and not is_example:
             return value.value, "returned"
         function = names.get(self.function) if self.function else None
@@ -99,8 +104,9 @@ class Variant:
         if not is_success(ended):
             raise ended
         is_example = self.answers_example and (execution.args or execution.kwargs)
-        if names.get("result") is not None and not is_example:
-            return names["result"], "assigned"
+        given = self.assigned_result(names)
+        if given is not None and not is_example:
+            return given, "assigned"
         function = names.get(self.function) if self.function else None
         return self.called(function, execution) if callable(function) else (None, "none")
 

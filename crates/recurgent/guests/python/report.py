@@ -20,7 +20,7 @@ def failure(problem):
     if Network.is_off and Network.is_missing(problem):
         fields["error_message"] += Network.ADVICE
     special = special_fields(problem)
-    if "error_type" not in special:
+    if "error_type" not in special or isinstance(problem, SystemExit):
         try:
             fields.update(exception_facts(problem))
         except Exception:  # a class of the program that does not behave as one

@@ -105,7 +105,7 @@ module Recurgent
     def without_examples(text)
       statements = scan(text)
       defined = statements.index { |it| defines?(it) }
-      @answers_example = !defined.nil? && statements[defined].type == :DEFN && answers_example?(statements)
+      @answers_example = !defined.nil? && statements[defined].type != :LASGN && answers_example?(statements)
       @assigns_function = !defined.nil? && statements[defined].type == :LASGN
       examples = defined ? statements.drop(defined + 1).select { |it| example?(it) && !heredoc?(text, it) } : []
       return text if examples.empty?
@@ -120,10 +120,12 @@ module Recurgent
       text
     end
 
-    # Whether a statement defines the method's function: `def add(x)`, `add = ->(x) { … }`, `add = proc { |x| … }`.
+    # Whether a statement defines the method's function: `def add(x)`, `def self.add(x)`, `add = ->(x) { … }`,
+    # `add = proc { |x| … }`.
     def defines?(node)
       name, value = node.children
       return name == @method if node.type == :DEFN
+      return value == @method && name.type == :SELF if node.type == :DEFS
       return false unless node.type == :LASGN && name == @method && NODE === value
 
       value.type == :LAMBDA || makes_function?(value.type == :ITER ? value.children[0] : value)
@@ -208,6 +210,7 @@ module Recurgent
       when :FCALL, :VCALL
         name = node.children[0]
         PRINTING.include?(name) || ASSERTION.match?(name) || (name == @method && !uses_arguments?(node))
+      when :CALL then node.children[0].type == :SELF && node.children[1] == @method && !uses_arguments?(node)
       when :IF, :UNLESS
         nodes(node.children[0]).any? { |it| it.type == :GVAR && PROGRAM_NAMES.include?(it.children[0]) } ||
           self_check?(node)

@@ -31,7 +31,7 @@ module Recurgent
                  location: location_of(problem) }
       fields[:error_message] += Network::ADVICE if Network.off && Network.missing?(problem)
       special = special_fields(problem)
-      fields.merge!(ExceptionFacts.of(problem)) unless special.key?(:error_type)
+      fields.merge!(ExceptionFacts.of(problem)) if SystemExit === problem || !special.key?(:error_type)
       failed = Contacts.current.to_a
       fields[:failed_contacts] = failed unless failed.empty?
       Boundary.encode(fields.merge(special))

@@ -211,7 +211,10 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
     let mut known = BTreeSet::new();
     for path in artifacts {
         read.file(directory, &path, |value, bundle| {
-            let artifact = wire::read_artifact(value, &bundle.tools)?;
+            let mut notes = Vec::new();
+            let artifact = wire::read_artifact(value, &bundle.tools, &mut notes)?;
+            let noted = |why| ImportNote { what: path.display().to_string(), why };
+            bundle.tolerated.extend(notes.into_iter().map(noted));
             if !known.insert(artifact.key()) {
                 return Err(format!("{} is in an earlier file already", artifact.title()));
             }

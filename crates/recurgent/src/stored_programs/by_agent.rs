@@ -27,6 +27,11 @@ pub struct ExpectedCall {
     pub is_example: bool,
 }
 
+/// Why a program was rejected that gave another value than a person expects.
+pub(super) fn unexpected_reason(expected: &Value) -> String {
+    format!("it did not give {expected}, which a person expects")
+}
+
 impl Agent {
     /// Says that the running program of a method is wrong: see [`StoredPrograms::reject`](super::StoredPrograms::reject).
     pub fn reject(&self, method: &str, because: &str) -> Result<RejectionReport, ProgramFault> {
@@ -52,6 +57,18 @@ impl Agent {
         let example = Example::parse(&example.to_json()).map_err(ProgramFault::from)?;
         let key = self.key(method)?;
         let called = key.method.clone();
+        // What the person expected of the same call before does not hold any more.
+        let programs = self.runtime().programs();
+        let known = self.runtime().store().examples(&key.role, &key.method);
+        let known = known.map_err(ProgramFault::from)?;
+        let is_contradicted = |known: &Example| match &known.expected {
+            ExpectedResult::Value(value) => !same_value(value, &expected),
+            ExpectedResult::Error(_) => true,
+            ExpectedResult::NotValue(value) => same_value(value, &expected),
+        };
+        if known.iter().any(|known| known.inputs == example.inputs && is_contradicted(known)) {
+            programs.teach(&key.role, &key.method, &example)?;
+        }
         let outcome = self.call_with_expectation(called, arguments, expected.clone())?;
         let is_met = outcome.value().is_some_and(|value| same_value(&expected, value));
         let missed = outcome.details.as_ref().map(|details| details.unexpected.as_slice());
@@ -73,7 +90,7 @@ impl Agent {
         missed: &[UnexpectedAnswer],
         expected: &Value,
     ) -> Result<Vec<Checksum>, ProgramFault> {
-        let because = format!("it did not give {expected}, which a person expects");
+        let because = unexpected_reason(expected);
         let mut rejected = Vec::new();
         for answer in missed.iter().filter(|answer| answer.is_own) {
             match self.runtime().programs().rejected(key, Some(&answer.program), &because) {

@@ -306,6 +306,14 @@ impl ReceivedFrame<'_> {
 
     /// The frame of a program that raised an exception.
     fn raised(self, message: String, location: Option<Position>) -> Result<Frame, FrameFault> {
+        let (class, facts) = self.exception(location)?;
+        let ending = ReportEnding::Raised { class, message, location, facts: Box::new(facts) };
+        let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
+        Ok(Frame::Done { ending, changes, result_from, failed_contacts: Vec::new() })
+    }
+
+    /// The class of the exception and what else the guest reports of it.
+    fn exception(self, location: Option<Position>) -> Result<(String, ExceptionFacts), FrameFault> {
         let class = need(self.error_class, "error_class")?;
         let exception = ReceivedCause {
             class_chain: self.class_chain.or_else(|| Some(vec![class.clone()])),
@@ -322,9 +330,7 @@ impl ReceivedFrame<'_> {
             raised_in_program: self.raised_in_program.unwrap_or(location.is_some()),
             backtrace: bounded_chain(self.backtrace),
         };
-        let ending = ReportEnding::Raised { class, message, location, facts: Box::new(facts) };
-        let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
-        Ok(Frame::Done { ending, changes, result_from, failed_contacts: Vec::new() })
+        Ok((class, facts))
     }
 
     /// The frame of a program that failed; its memory changes do not count.
@@ -343,10 +349,12 @@ impl ReceivedFrame<'_> {
             "non_serializable_result" => {
                 ReportEnding::Unserializable { path: need(self.path, "path")?, message }
             }
-            // A status out of range still means that it failed.
-            "worker_crash" => ReportEnding::Exited {
-                status: need(self.exit, "exit")?.as_i64().unwrap_or(i64::MAX),
-            },
+            "worker_crash" => {
+                // A status out of range still means that it failed.
+                let status = need(self.exit.take(), "exit")?.as_i64().unwrap_or(i64::MAX);
+                let facts = Box::new(self.exception(location)?.1);
+                ReportEnding::Exited { status, message, location, facts }
+            }
             "resource_limit" => ReportEnding::Limited(limit(self.limit.as_ref())?, message),
             "protocol" => return Ok(Frame::Refused(bounded(message))),
             _ => return Err(FrameFault::Unknown { field: "error_type" }),

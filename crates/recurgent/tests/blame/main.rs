@@ -72,8 +72,11 @@ fn the_log_blames_as_the_outcome_does() {
         fixture.refuse_model_key("c.add");
         let outcome = agent.call("add", ("foo",)).unwrap();
         assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{outcome:?}");
-        let blames: Vec<Value> = fixture.log().iter().map(|entry| entry["blame"].clone()).collect();
-        assert_eq!(blames, [Value::Null, json!("caller")]);
+        let named = |field: &str| -> Vec<Value> {
+            fixture.log().iter().map(|entry| entry[field].clone()).collect()
+        };
+        assert_eq!(named("blame"), [Value::Null, json!("caller")]);
+        assert_eq!(named("failure_class"), [Value::Null, json!("adaptive")]);
     });
 }
 

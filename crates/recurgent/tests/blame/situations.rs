@@ -33,6 +33,8 @@ fn served(word: &str) -> &'static str {
 struct Places {
     service: TestService,
     down: String,
+    port: u16,
+    down_port: u16,
     file: String,
     missing: String,
 }
@@ -42,9 +44,13 @@ impl Places {
         let file = fixture.state.path().join("data.txt");
         std::fs::write(&file, "12\n").unwrap();
         let missing = fixture.state.path().join("missing.txt");
+        let (service, down_port) = (TestService::start(), closed_port());
+        let port = service.url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
         Self {
-            service: TestService::start(),
-            down: format!("http://127.0.0.1:{}/", closed_port()),
+            service,
+            down: format!("http://127.0.0.1:{down_port}/"),
+            port,
+            down_port,
             file: file.display().to_string(),
             missing: missing.display().to_string(),
         }
@@ -54,6 +60,8 @@ impl Places {
         match value.as_str() {
             Some("$URL") => self.service.url.as_str().into(),
             Some("$DOWN") => self.down.as_str().into(),
+            Some("$PORT") => self.port.into(),
+            Some("$DOWN_PORT") => self.down_port.into(),
             Some("$FILE") => self.file.as_str().into(),
             Some("$MISSING") => self.missing.as_str().into(),
             _ => value.clone(),

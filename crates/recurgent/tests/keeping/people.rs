@@ -103,6 +103,30 @@ fn an_expected_value_steers_its_own_call() {
     });
 }
 
+/// A person may be wrong too: what was expected by mistake is expected otherwise, taught otherwise, or withdrawn, and the
+/// program that was rejected for it runs again.
+#[test]
+fn an_expectation_that_is_taken_back_costs_no_program() {
+    type Correction = fn(&recurgent::Agent);
+    let corrections: [Correction; 3] = [
+        |c| assert!(c.call_expecting("double", (9,), 18).unwrap().is_met),
+        |c| c.teach("double", (9,), 18).unwrap(),
+        |c| drop(c.withdraw("double", (9,)).unwrap()),
+    ];
+    for correct in corrections {
+        check(|fixture| {
+            let c = fixture.agent("c");
+            writes_right_double(fixture);
+            assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10));
+            writes_right_double(fixture);
+            let missed = c.call_expecting("double", (9,), 19).unwrap();
+            assert!(!missed.is_met && missed.rejected.len() == 1, "{missed:?}");
+            correct(&c);
+            assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12));
+        });
+    }
+}
+
 /// A stored program is repaired in the call that shows it to be wrong, although its wrong answer was recorded.
 #[test]
 fn an_expected_value_repairs_a_stored_program() {

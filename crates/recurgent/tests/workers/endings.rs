@@ -156,7 +156,9 @@ fn the_ways_a_worker_ends_are_distinguished() {
             name: "exit",
             python: "import sys\nsys.exit(3)",
             ruby: "exit 3",
-            expect: |e| matches!(e, Ok(Done { ending: ReportEnding::Exited { status: 3 }, .. })),
+            expect: |e| {
+                matches!(e, Ok(Done { ending: ReportEnding::Exited { status: 3, .. }, .. }))
+            },
         },
         Case {
             name: "exit at once",

@@ -57,10 +57,18 @@ fn the_method_function_is_called_although_the_program_calls_it_too() {
         with("return check(7, 8)", "return check(7, 8)"),
         with("print('''\ntext\n''')", "puts <<~TEXT\n  text\nTEXT"),
     ];
-    let cases: Vec<ResultCase<'_>> = texts
+    let mut cases: Vec<ResultCase<'_>> = texts
         .iter()
         .map(|(python, ruby)| (python.as_str(), ruby.as_str(), json!(3), ResultFrom::Function))
         .collect();
+    let of_self = "def self.check(a, b, n: 0) = a + b\ncheck(2, 3)";
+    let called_on_self =
+        "def self.check(a, b, n: 0)\n  a + b\nend\nputs self.check(2, 3)\nself.check(2, 3)";
+    let assigned = "def self.check(a, b, n: 0) = a + b\nresult = check(7, 8)";
+    cases.extend(
+        [of_self, called_on_self, assigned]
+            .map(|ruby| (PYTHON, ruby, json!(3), ResultFrom::Function)),
+    );
     check(&cases);
 }
 

@@ -6,6 +6,8 @@ use super::summary::constant_path;
 
 /// Functions that print and give nothing. `p` and `pp` give what they print.
 const PRINTING: [&[u8]; 4] = [b"print", b"printf", b"putc", b"puts"];
+/// Methods of a stream that print, and give a count.
+const WRITING: [&[u8]; 2] = [b"write", b"syswrite"];
 /// Functions that print, in a block whose value is dropped.
 const SHOWING: [&[u8]; 2] = [b"p", b"pp"];
 /// Iterators that give what they iterate over.
@@ -44,7 +46,10 @@ pub(super) fn only_prints(node: &prism::Node<'_>) -> bool {
     if let Some(node) = node.as_else_node() {
         return node.statements().is_some_and(|body| only_prints(&body.as_node()));
     }
-    node.as_call_node().is_some_and(|call| prints(&call, &PRINTING) || iterates_printing(&call))
+    node.as_call_node().is_some_and(|call| {
+        let writes = || call.receiver().is_some() && prints(&call, &WRITING);
+        prints(&call, &PRINTING) || writes() || iterates_printing(&call)
+    })
 }
 
 fn prints(call: &prism::CallNode<'_>, names: &[&[u8]]) -> bool {

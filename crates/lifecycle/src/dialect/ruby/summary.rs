@@ -4,7 +4,10 @@ use ruby_prism as prism;
 use serde_json::Value;
 
 use super::super::operand::{agent, makes_agent};
-use super::super::{Argument, MAX_SUMMARY_LEVELS, Operand};
+use super::super::{
+    Argument, AssignmentStatement, Definition, DefinitionKind, Inspection, MAX_SUMMARY_LEVELS,
+    Operand, Target,
+};
 use super::Reader;
 
 /// Text of the program as prism keeps it.
@@ -139,6 +142,15 @@ impl<'pr> Reader<'_> {
         Some(Operand::one_of(self.summaries(branches.into_iter().chain(node.subsequent()))))
     }
 
+    /// Whether the program has defined a class of this name.
+    fn defines(&self, name: &str) -> bool {
+        let Inspection { definitions, assignments, .. } = &self.recorder.found;
+        let is_class = |it: &Definition| it.kind == DefinitionKind::Class && it.name == name;
+        let is_assigned =
+            |it: &AssignmentStatement| matches!(&it.target, Target::Name(own) if own == name);
+        definitions.iter().any(is_class) || assignments.iter().any(is_assigned)
+    }
+
     fn call_summary(&self, node: &prism::CallNode<'pr>) -> Operand {
         let name = text(node.name().as_slice());
         let Some(receiver) = node.receiver().filter(|node| node.as_self_node().is_none()) else {
@@ -146,7 +158,8 @@ impl<'pr> Reader<'_> {
         };
         let wanted = receiver;
         let receiver = self.summary(&wanted);
-        if makes_agent(Some(&receiver), &name) {
+        let is_own_class = name == "new" && receiver.path().is_some_and(|it| self.defines(it));
+        if !is_own_class && makes_agent(Some(&receiver), &name) {
             return agent(self.first_argument(node).as_ref());
         }
         let held = receiver.resolved();

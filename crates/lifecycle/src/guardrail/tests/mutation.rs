@@ -122,6 +122,14 @@ fn programs_may_change_their_own_objects() {
         ),
         (Ruby, "class Outcome\n def self.ok(v) = [v]\nend\nOutcome.ok(1)"),
         (Ruby, "Agent = Struct.new(:name)\nlist = [Agent.new('Ann')]\nlist.map(&:name)"),
+        (
+            Ruby,
+            "class Agent\nend\nann = Agent.new\nann.define_singleton_method(:run) { 1 }\nann.run",
+        ),
+        (
+            Ruby,
+            "Agent = Struct.new(:name)\nann = Agent.new('Ann')\ndef ann.greet = name\nann.greet",
+        ),
         (Ruby, "t = tool('x')\nt.memory = 5\nt.add(1)"),
         (Ruby, "def self.helper = 1\nhelper"),
         (Ruby, "class Mine < Agent; end"),

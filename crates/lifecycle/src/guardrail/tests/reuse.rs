@@ -189,6 +189,9 @@ fn state_key_drift() {
         (Ruby, "context.fetch(:tasks, {}).size"),
         (Ruby, "context[:tasks]&.size"),
         (Ruby, "context[:tasks].size if context.key?(:tasks)"),
+        // The same first letter is not another spelling.
+        (Python, "context['visits'] = context.get('visits', 0) + 1\nresult = args[0]"),
+        (Ruby, "context[:notices] = (context[:notices] || []) + [args[0]]"),
         // A similar name for a value of another type; a name that differs in a number.
         (Python, "context['values'] = {'a': args[0]}"),
         (Python, "context['value2'] = 5"),

@@ -41,37 +41,53 @@ const TRUTHFUL: [&str; 7] = [
     "not_found",
 ];
 
-/// Reads one. Its programs are for the guest surface that runs here too, and are vetted again before each use.
+/// Reads one. Its programs are for the guest surface that runs here too, and are vetted again before each use. What cannot
+/// be read of its past is left out, with a note.
 pub(super) fn artifact(
     file: &JsonFields<'_>,
     tools: &[ToolEntry],
+    notes: &mut Vec<String>,
 ) -> Result<ArtifactEntry, String> {
     let role = file.role()?;
-    let current = file.needed("code_checksum")?;
-    let head = version(file, file, &current)?;
+    let newest = file.needed("code_checksum")?;
+    let head = version(file, file, &newest, notes)?;
     let others: BTreeMap<String, Value> = file.typed("versions")?.unwrap_or_default();
     let mut versions = Vec::new();
-    for (checksum, other) in others.iter().filter(|(checksum, _)| **checksum != current) {
-        let other = JsonFields::of(other)
-            .and_then(|other| version(file, &other, checksum))
-            .map_err(|why| format!("version {checksum}: {why}"))?;
-        versions.push(other);
+    for (checksum, other) in others.iter().filter(|(checksum, _)| **checksum != newest) {
+        let read = JsonFields::of(other).and_then(|other| version(file, &other, checksum, notes));
+        match read {
+            Ok(other) => versions.push(other),
+            Err(why) => notes.push(format!("version {checksum} is left out: {why}")),
+        }
     }
     versions.sort_by(|a, b| (&a.admitted_at, &a.checksum).cmp(&(&b.admitted_at, &b.checksum)));
+    let current = running(&head, &versions, notes);
     versions.push(head);
     for (number, version) in (1..).zip(&mut versions) {
         version.number = number;
     }
     Ok(ArtifactEntry {
-        contract_fingerprint: fingerprint(file, role.as_str(), tools)?,
+        contract_fingerprint: fingerprint(file, role.as_str(), tools, notes)?,
         role,
         method: file.method()?,
         language: Language::Ruby,
-        current: Checksum::stored(current),
+        current,
         versions,
         examples: Vec::new(),
         rest: Map::new(),
     })
+}
+
+/// The version that runs here. That runtime kept the program that it tried last at the head, also if it failed; then the
+/// newest one that worked runs.
+fn running(head: &VersionEntry, older: &[VersionEntry], notes: &mut Vec<String>) -> Checksum {
+    let worked = older.iter().rev().find(|version| version.successes > 0);
+    let Some(worked) = worked.filter(|_| head.successes == 0) else { return head.checksum.clone() };
+    notes.push(format!(
+        "its newest program never worked, so the newest that did runs: {}",
+        worked.checksum
+    ));
+    worked.checksum.clone()
 }
 
 /// One version; what it does not say itself, the method's file says for it.
@@ -79,15 +95,28 @@ fn version(
     file: &JsonFields<'_>,
     own: &JsonFields<'_>,
     checksum: &str,
+    notes: &mut Vec<String>,
 ) -> Result<VersionEntry, String> {
     let code = own.code(checksum)?;
-    let cards: BTreeMap<String, Value> = file.typed("scorecards")?.unwrap_or_default();
-    let card = cards.get(checksum).map(JsonFields::of).transpose()?;
     let is_head = file.text("code_checksum")?.as_deref() == Some(checksum);
-    let counted = |on_card: &str, on_file: &str| -> Result<u64, String> {
-        let of_card = card.as_ref().map(|card| card.number(on_card)).transpose()?.flatten();
-        let of_file = if is_head { file.number(on_file)? } else { None };
-        Ok(of_card.or(of_file).unwrap_or(0))
+    let counts = |card: Option<&JsonFields<'_>>| -> Result<(u64, u64), String> {
+        let counted = |on_card: &str, on_file: &str| -> Result<u64, String> {
+            let of_card = card.map(|card| card.number(on_card)).transpose()?.flatten();
+            let of_file = if is_head { file.number(on_file)? } else { None };
+            Ok(of_card.or(of_file).unwrap_or(0))
+        };
+        Ok((counted("successes", "success_count")?, counted("failures", "failure_count")?))
+    };
+    let cards: BTreeMap<String, Value> = file.typed("scorecards")?.unwrap_or_default();
+    let card = cards.get(checksum).map(JsonFields::of).transpose();
+    let read = card.and_then(|card| counts(card.as_ref()).map(|counts| (card, counts)));
+    let (card, (successes, failures)) = match read {
+        Ok(read) => read,
+        Err(why) => {
+            let counts = counts(None)?;
+            notes.push(format!("the scorecard of version {checksum} is left out: {why}"));
+            (None, counts)
+        }
     };
     Ok(VersionEntry {
         number: 0,
@@ -97,8 +126,8 @@ fn version(
         cacheability: file.cacheability()?,
         runtime_version: RUNTIME_VERSION.to_owned(),
         prompt_version: file.text("prompt_version")?.unwrap_or_default(),
-        successes: counted("successes", "success_count")?,
-        failures: counted("failures", "failure_count")?,
+        successes,
+        failures,
         repairs: if is_head { file.number("repair_count_since_regen")?.unwrap_or(0) } else { 0 },
         admitted_at: own.time("created_at")?.unwrap_or_default(),
         rest: evidence(file, card.as_ref(), checksum),
@@ -205,14 +234,23 @@ fn generation(file: &JsonFields<'_>, checksum: &str) -> Map<String, Value> {
 }
 
 /// Its fingerprints were made otherwise, of the intent too: what counts here is the contract the registry knows.
-fn fingerprint(file: &JsonFields<'_>, role: &str, tools: &[ToolEntry]) -> Result<String, String> {
-    let given = file.text("contract_fingerprint")?;
-    let is_none = given.as_deref().is_none_or(|given| given == "none");
+fn fingerprint(
+    file: &JsonFields<'_>,
+    role: &str,
+    tools: &[ToolEntry],
+    notes: &mut Vec<String>,
+) -> Result<String, String> {
+    let given = file.text("contract_fingerprint")?.filter(|given| given != "none");
+    if given.is_none() {
+        return Ok(Fingerprint::none().to_string());
+    }
     let tool = tools.iter().find(|tool| tool.name.as_str() == role);
-    let contract = tool.and_then(|tool| tool.contract.as_ref()).filter(|_| !is_none);
-    Ok(match (contract, given) {
-        (Some(contract), _) => Contract::fingerprint(contract).to_string(),
-        (None, Some(given)) => given,
-        (None, None) => Fingerprint::none().to_string(),
+    Ok(match tool.and_then(|tool| tool.contract.as_ref()) {
+        Some(contract) => Contract::fingerprint(contract).to_string(),
+        None => {
+            let note = "registry.json does not hold its contract, so it is kept without one";
+            notes.push(note.to_owned());
+            Fingerprint::none().to_string()
+        }
     })
 }

@@ -314,19 +314,27 @@ fn version(version: &VersionEntry) -> Value {
 }
 
 /// A file without `language` was written by the Ruby runtime that preceded this one.
-pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<ArtifactEntry, String> {
+pub(super) fn read_artifact(
+    file: &Value,
+    tools: &[ToolEntry],
+    notes: &mut Vec<String>,
+) -> Result<ArtifactEntry, String> {
     let file = JsonFields::of(file)?;
     let Some(language) = file.text("language")? else {
-        return reference::artifact(&file, tools);
+        return reference::artifact(&file, tools, notes);
     };
     let language: Language =
         language.parse().map_err(|fault: lifecycle::dialect::UnknownLanguage| fault.to_string())?;
-    let versions: BTreeMap<String, Value> = file.typed("versions")?.unwrap_or_default();
-    let versions = versions.iter().map(|(checksum, version)| {
-        read_version(language, checksum, version)
-            .map_err(|why| format!("version {checksum}: {why}"))
-    });
-    let mut versions = versions.collect::<Result<Vec<_>, _>>()?;
+    let current = file.needed("code_checksum")?;
+    let all: BTreeMap<String, Value> = file.typed("versions")?.unwrap_or_default();
+    let mut versions = Vec::new();
+    for (checksum, version) in &all {
+        match read_version(language, checksum, version) {
+            Ok(version) => versions.push(version),
+            Err(why) if *checksum == current => return Err(format!("version {checksum}: {why}")),
+            Err(why) => notes.push(format!("version {checksum} is left out: {why}")),
+        }
+    }
     versions.sort_by_key(|version| version.number);
     let numbers = versions.iter().map(|v| v.number).zip(versions.iter().skip(1).map(|v| v.number));
     if numbers.into_iter().any(|(one, next)| one == next) {
@@ -337,7 +345,7 @@ pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<Artifac
         method: file.method()?,
         language,
         contract_fingerprint: file.needed("contract_fingerprint")?,
-        current: Checksum::stored(file.needed("code_checksum")?),
+        current: Checksum::stored(current),
         versions,
         examples: file.examples()?,
         rest: file.typed("state")?.unwrap_or_default(),
