@@ -297,7 +297,7 @@ impl StoredPrograms<'_> {
     /// Lets a program run again that was rejected only because it missed this example, which its person has taken back.
     /// It is vetted and tested like a person's text; if another runs in its place, that one stays.
     fn take_back(
-        &self,
+        self,
         role: &Role,
         method: &Method,
         example: &Example,

@@ -245,12 +245,10 @@ fn fingerprint(
         return Ok(Fingerprint::none().to_string());
     }
     let tool = tools.iter().find(|tool| tool.name.as_str() == role);
-    Ok(match tool.and_then(|tool| tool.contract.as_ref()) {
-        Some(contract) => Contract::fingerprint(contract).to_string(),
-        None => {
-            let note = "registry.json does not hold its contract, so it is kept without one";
-            notes.push(note.to_owned());
-            Fingerprint::none().to_string()
-        }
-    })
+    if let Some(contract) = tool.and_then(|tool| tool.contract.as_ref()) {
+        return Ok(Contract::fingerprint(contract).to_string());
+    }
+    let note = "registry.json does not hold its contract, so it is kept without one";
+    notes.push(note.to_owned());
+    Ok(Fingerprint::none().to_string())
 }
