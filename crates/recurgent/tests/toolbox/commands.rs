@@ -44,8 +44,8 @@ arguments = ["%s|", "{stem}.{kind}", "--", "{stem}.{kind}"]
 reads_only = true
 
 [command.complains]
-program = "python3"
-arguments = ["-c", "import sys; sys.stderr.write('warning ' * 1000); sys.exit('the reason')"]
+program = "sh"
+arguments = ["-c", "for i in $(seq 900); do printf 'warning ' >&2; done; printf 'the reason' >&2; exit 1"]
 reads_only = true
 
 [command.total]
