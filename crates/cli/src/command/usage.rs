@@ -27,7 +27,7 @@ Examples:
   recurgent usage --by role
   recurgent usage --by tool --json      tools and other methods, by role.method
 
-A call that ran a stored program avoided a model call. What it saved is an estimate: the average cost and time of the
+A call that ran a stored program avoided a model call. What it saved is an estimate: the average cost and time of the \
 logged model calls for the same method.";
 
 /// Most rows, and most methods, that are counted by name; what comes later is counted together.
