@@ -107,7 +107,8 @@ impl UsageOptions {
             render::notice(&format!("{skipped} lines of the log are not entries"));
         }
         if total.calls == 0 {
-            render::notice(&format!("no such call is logged in {}", log.display()));
+            let none = if self.since.is_some() { "no such call" } else { "no call" };
+            render::notice(&format!("{none} is logged in {}", log.display()));
             return Ok(Exit::Ok);
         }
         render::lines(&self.lines(&groups, &total))?;

@@ -133,7 +133,7 @@ fn a_line_may_name_a_file() {
 fn help_fits_the_terminal() {
     for columns in [40, 60, 80, 200] {
         let script = format!(
-            r#"
+            r"
 fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('HHHH', 24, {columns}, 0, 0))
 wait('echo> ')
 type('help\r')
@@ -142,7 +142,7 @@ shown = wait('Ctrl-D)').replace('\r', '').split('\n')
 print([line for line in shown if len(line) > {columns} or not line.startswith('  ')])
 type('exit\r')
 print(ended())
-"#
+"
         );
         let ran = at_terminal(&cli().command(&["repl", "echo"]), &script);
         ran.exits(0).prints("[]\n0\n");

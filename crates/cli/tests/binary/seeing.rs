@@ -137,7 +137,10 @@ fn a_call_is_shown_by_the_id_of_the_list() {
     cli.run_in("other", &["trace", "list"])
         .exits(0)
         .prints("")
+        .stderr_contains("no call is logged in");
+    cli.run_in("other", &["trace", "list", "--role", "x"])
         .stderr_contains("no such call is logged");
+    cli.run_in("other", &["usage"]).exits(0).stderr_contains("no call is logged in");
     // A short id names the call elsewhere too.
     let call = cli.json(&["trace", "list", "--role", "ledger"])["calls"][0]["call_id"].clone();
     let short = &call.as_str().unwrap()[..8];

@@ -42,7 +42,8 @@ impl ListArgs {
         }
         if calls.is_empty() {
             render::notice(&format!(
-                "no such call is logged in {}; `recurgent call ROLE METHOD` makes one",
+                "{} is logged in {}; `recurgent call ROLE METHOD` makes one",
+                self.filter.none_found(),
                 log.display()
             ));
             return Ok(Exit::Ok);
