@@ -37,7 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   recurgent demo                                        see it work, without a model or network
   recurgent call calculator add 3 4                     call any method on any role
-  recurgent call calculator add 3 --session desk        memory that outlives the process
+  recurgent call calculator memory= 5 --session desk    memory that outlives the process
   recurgent ask calculator \"what is 15% of 240?\"        ask in plain words
   recurgent call editor word_count @report.txt          a file as an argument
   recurgent repl calculator                             talk to an agent

@@ -335,9 +335,11 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
                 return Some(format!("wait {wait}, then run it again; the service asked for that"));
             }
             // Only the service knows whether it will succeed.
-            (FailureKind::Provider, None) => {
+            (FailureKind::Provider, None) if was_unreachable(failure) => {
                 "`recurgent doctor --live` shows whether the service answers"
             }
+            // The service, or the script in its place, answered, and the message says what to do about that.
+            (FailureKind::Provider, None) => return None,
             (FailureKind::Reported(_), None) if kind.retriable() => "run it again; it may succeed",
             (FailureKind::GuardrailRetryExhausted, None) => {
                 "rephrase the request; `recurgent trace show last` shows the programs that were tried"
@@ -352,6 +354,11 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
         },
     };
     Some(step.to_owned())
+}
+
+/// Whether the model service was asked again until the retries ran out.
+fn was_unreachable(failure: &Failure) -> bool {
+    failure.metadata.contains_key("transport_attempts")
 }
 
 /// A wait in whole seconds or minutes, rounded up.

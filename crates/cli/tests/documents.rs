@@ -1,6 +1,7 @@
 //! Documents that show something are tests: what they show must be so.
 #![expect(clippy::panic, clippy::unwrap_used, clippy::disallowed_methods, reason = "test")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -164,6 +165,31 @@ fn the_calls_of_the_readme_are_true() {
         let output = shell.env("RECURGENT_STATE_DIR", state.path()).output().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !output.stdout.is_empty(), "{call}: {complaint}");
+    }
+}
+
+/// A newcomer types the calls of a page one after the other, in one store: a method that is called with two values and later
+/// with one would fail there.
+#[test]
+fn a_method_is_called_with_as_many_arguments_on_all_of_a_page() {
+    let help = Command::new(env!("CARGO_BIN_EXE_recurgent")).arg("--help").output().unwrap();
+    for page in [read("README.md"), String::from_utf8(help.stdout).unwrap()] {
+        let mut counts = BTreeMap::new();
+        for line in page.lines() {
+            let is_command =
+                |before: &str| ["recurgent", " --"].iter().any(|it| before.ends_with(it));
+            let Some((_, call)) =
+                line.split_once(" call ").filter(|(before, _)| is_command(before))
+            else {
+                continue;
+            };
+            let words: Vec<&str> = call.split("  ").next().unwrap().split(' ').collect();
+            let [role, method, args @ ..] = words.as_slice() else { panic!("{line}") };
+            let count = args.iter().take_while(|word| !word.starts_with("--")).count();
+            let known = counts.entry((*role, *method)).or_insert(count);
+            assert_eq!(*known, count, "{line}");
+        }
+        assert!(counts.len() > 1, "{counts:?}");
     }
 }
 

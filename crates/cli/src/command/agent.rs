@@ -13,7 +13,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, AgentFault, Arguments, ExpectedCall, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
-use super::input::{ArgumentReader, without_mark};
+use super::input::{argument_text, without_mark};
 use super::model::offering;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
@@ -247,7 +247,7 @@ pub(crate) fn value(text: &str) -> Value {
 
 /// A deliverable as JSON or prose, typed or in a file; a text that begins like JSON must be JSON.
 fn deliverable(typed: &str) -> Result<Value, String> {
-    let text = ArgumentReader::default().text(typed).map_err(|fault| fault.message)?;
+    let text = argument_text(typed).map_err(|fault| fault.message)?;
     if text.trim().is_empty() {
         return Err("it is empty; say what the answer is, or leave the flag out".to_owned());
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::agent::AgentFlags;
 use super::call::call_once;
-use super::input::{ArgumentReader, INPUT_HELP, is_content};
+use super::input::{INPUT_HELP, argument_text, argument_value, is_content};
 use crate::exit::{CommandFault, Exit};
 
 const EXAMPLES: &str = "\
@@ -18,7 +18,7 @@ Examples:
   recurgent ask analyst \"which month sold most?\" @sales.csv
   git log | recurgent ask historian \"who committed most?\" -
 
-A program answers, with what is in its arguments and memory. The model that writes it sees the beginning of each
+A program answers, with what is in its arguments and memory. The model that writes it sees the beginning of each \
 argument, not all of it. With --network or --read the program can look things up.";
 
 fn after_help() -> String {
@@ -53,19 +53,18 @@ impl AskOptions {
 
 /// The question, then the contents it is about. Without words, the first content is the question.
 fn arguments(words: &[String]) -> Result<Vec<Value>, CommandFault> {
-    let mut reader = ArgumentReader::default();
     let (contents, words): (Vec<&String>, Vec<&String>) =
         words.iter().partition(|word| is_content(word));
-    let words = words.into_iter().map(|word| reader.text(word)).collect::<Result<Vec<_>, _>>()?;
+    let words = words.into_iter().map(|word| argument_text(word)).collect::<Result<Vec<_>, _>>()?;
     let mut contents = contents.into_iter();
     let question = if words.is_empty() {
-        contents.next().map(|content| reader.text(content)).transpose()?.unwrap_or_default()
+        contents.next().map(|content| argument_text(content)).transpose()?.unwrap_or_default()
     } else {
         words.join(" ")
     };
     if question.trim().is_empty() {
         return Err(CommandFault::usage("the question must not be empty; ask in a sentence"));
     }
-    let about = contents.map(|content| reader.value(content)).collect::<Result<Vec<_>, _>>()?;
+    let about = contents.map(|content| argument_value(content)).collect::<Result<Vec<_>, _>>()?;
     Ok([vec![Value::String(question)], about].concat())
 }

@@ -1,6 +1,5 @@
 //! `recurgent call`: one call, one answer.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,12 +7,11 @@ use lifecycle::admission::Admission;
 use lifecycle::dispatch::is_setter;
 use lifecycle::example::Example;
 use lifecycle::request::{Method, Role};
-use recurgent::regular_file::read_named;
 use recurgent::{Arguments, ExpectedCall, Outcome};
 use serde_json::{Map, Value, json};
 
 use super::agent::{AgentFlags, outcome_json};
-use super::input::{ArgumentReader, INPUT_HELP, limited_text, open_input, without_mark};
+use super::input::{INPUT_HELP, argument_value, named_text, without_mark};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
@@ -58,7 +56,7 @@ pub(crate) struct CallOptions {
     /// The right value: a program that gives another is rejected, and the call is kept as an example
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     expect: Option<String>,
-    /// Teach the method an example, or a list of them, from a JSON file first: `{"args": [4], "value": 8}`
+    /// Teach the method an example, or a list of them, from a JSON file first: `{"args": [4], "value": 8}`; - is standard input
     #[arg(long, value_name = "FILE")]
     example: Option<PathBuf>,
     /// Ask the model for a program even if one is stored
@@ -75,13 +73,12 @@ impl CallOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
         let method = Method::parse(&self.method)?;
-        let mut reader = ArgumentReader::default();
         let args = match &self.args_file {
             Some(path) => read_args(path)?,
-            None => self.args.iter().map(|arg| reader.value(arg)).collect::<Result<_, _>>()?,
+            None => self.args.iter().map(|arg| argument_value(arg)).collect::<Result<_, _>>()?,
         };
-        let kwargs = named_values(&self.kwargs, &mut reader)?;
-        let expected = self.expect.as_deref().map(|text| reader.value(text)).transpose()?;
+        let kwargs = named_values(&self.kwargs)?;
+        let expected = self.expect.as_deref().map(argument_value).transpose()?;
         let arguments = Arguments { args, kwargs };
         check_setter(&method, &arguments)?;
         let examples = self.example.as_deref().map(read_examples).transpose()?.unwrap_or_default();
@@ -181,13 +178,10 @@ fn shown_with_expectation(
 }
 
 /// Arguments by name.
-pub(super) fn named_values(
-    pairs: &[(String, String)],
-    reader: &mut ArgumentReader,
-) -> Result<Map<String, Value>, CommandFault> {
+pub(super) fn named_values(pairs: &[(String, String)]) -> Result<Map<String, Value>, CommandFault> {
     let mut kwargs = Map::new();
     for (name, text) in pairs {
-        if kwargs.insert(name.clone(), reader.value(text)?).is_some() {
+        if kwargs.insert(name.clone(), argument_value(text)?).is_some() {
             return Err(CommandFault::usage(format!("--kw gives {name} twice; say it once")));
         }
     }
@@ -198,8 +192,9 @@ pub(super) fn named_values(
 fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
     let unreadable =
         |problem: String| CommandFault::usage(format!("cannot use {}: {problem}", path.display()));
-    let text = read_named(path).map_err(|error| unreadable(error.to_string()))?;
-    let read: Value = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    let text = named_text(path)?;
+    let read: Value =
+        serde_json::from_str(without_mark(&text)).map_err(|error| unreadable(error.to_string()))?;
     let examples = match read {
         Value::Array(examples) => examples,
         one @ (Value::Null
@@ -238,21 +233,9 @@ fn shown(outcome: &Outcome, as_json: bool) -> Result<Exit, CommandFault> {
 }
 
 fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
-    let is_stdin = path == Path::new("-");
-    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let text = if is_stdin {
-        limited_text(&name, io::stdin().lock())?
-    } else {
-        let file = open_input(path).map_err(|problem| {
-            let literal = name
-                .strip_prefix('@')
-                .map(|name| format!("; --args-file takes the name without @: --args-file {name}"));
-            let next = literal.unwrap_or_else(|| "; check the path".to_owned());
-            CommandFault::usage(format!("cannot read {name}: {problem}{next}"))
-        })?;
-        limited_text(&name, file)?
-    };
-    serde_json::from_str(without_mark(&text)).map_err(|error| {
+    serde_json::from_str(without_mark(&named_text(path)?)).map_err(|error| {
+        let is_stdin = path == Path::new("-");
+        let name = if is_stdin { "standard input".into() } else { path.display().to_string() };
         CommandFault::usage(format!("{name} must hold one JSON array of arguments: {error}"))
     })
 }

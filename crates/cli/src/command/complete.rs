@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use clap::{Arg, Args, Command, CommandFactory};
 use clap_complete::Shell;
 use lifecycle::request::Role;
-use recurgent::config::Config;
+use recurgent::config::{Config, KEYS};
+use recurgent::provider::service_names;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 
@@ -78,6 +79,8 @@ pub(super) fn script<C: CommandFactory>(shell: Shell) -> Vec<u8> {
 /// Where in a command line the word to complete is.
 struct Position<'a> {
     command: &'a Command,
+    /// The name of the first command, of which `command` may be a verb.
+    group: &'a str,
     /// The flag whose value it is.
     flag: Option<&'a Arg>,
     /// The words by position before it.
@@ -87,7 +90,7 @@ struct Position<'a> {
 impl<'a> Position<'a> {
     /// Follows the words before it through the tree of commands.
     fn of(root: &'a Command, before: &'a [String]) -> Self {
-        let mut position = Self { command: root, flag: None, given: Vec::new() };
+        let mut position = Self { command: root, group: "", flag: None, given: Vec::new() };
         for word in before {
             if position.flag.take().is_some() {
                 continue;
@@ -97,6 +100,9 @@ impl<'a> Position<'a> {
                 let known = position.command.get_arguments().find(|it| it.get_long() == Some(name));
                 position.flag = known.filter(|arg| arg.get_action().takes_values());
             } else if let Some(subcommand) = subcommand.filter(|_| position.given.is_empty()) {
+                if position.group.is_empty() {
+                    position.group = subcommand.get_name();
+                }
                 position.command = subcommand;
             } else {
                 position.given.push(word);
@@ -116,7 +122,7 @@ impl<'a> Position<'a> {
 }
 
 fn candidates(position: &Position<'_>, typed: &str) -> BTreeSet<String> {
-    let Position { command, flag, given } = position;
+    let Position { command, group, flag, given } = position;
     if typed.starts_with('-') && flag.is_none() {
         let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
         return shown.filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
@@ -129,24 +135,45 @@ fn candidates(position: &Position<'_>, typed: &str) -> BTreeSet<String> {
     if let Some(argument) = position.argument() {
         let values = argument.get_possible_values();
         names.extend(values.iter().map(|value| value.get_name().to_owned()));
-        names.extend(stored(command.get_name(), argument.get_id().as_str(), given));
+        let name = argument.get_id().as_str();
+        names.extend(match (*group, name) {
+            (_, "set") => KEYS.iter().map(|key| format!("{}=", key.name)).collect(),
+            (_, "provider") => providers(),
+            ("trace", "id") => BTreeSet::from(["last".to_owned()]),
+            ("model", "name") => models(),
+            _ => stored(group, name, flag.is_some(), given),
+        });
     }
     names
 }
 
-/// What the store knows for an argument of a command. Without a store that is nothing: completion makes no files.
-fn stored(command: &str, argument: &str, given: &[&str]) -> BTreeSet<String> {
+/// Providers that need no file.
+fn providers() -> BTreeSet<String> {
+    let services = service_names();
+    services.split(", ").chain(["auto", "embedded"]).map(str::to_owned).collect()
+}
+
+/// The models that are installed.
+fn models() -> BTreeSet<String> {
+    let options = Config::load().ok().and_then(|config| config.model_options().ok());
+    let folder = options.and_then(|options| options.folder());
+    let installed = folder.map(|folder| folder.installed()).unwrap_or_default();
+    installed.into_iter().map(|model| model.name).collect()
+}
+
+/// What the store knows for an argument of a command of a group. Without a store that is nothing: completion makes no files.
+fn stored(group: &str, argument: &str, is_flag: bool, given: &[&str]) -> BTreeSet<String> {
     let path = Config::load().ok().and_then(|config| config.store_path().ok());
     let store = path.filter(|path| path.exists()).and_then(|path| SqliteStore::open(&path).ok());
     let Some(store) = store else { return BTreeSet::new() };
-    let is_of_sessions = ["show", "rm", "purge", "forget"].contains(&command);
-    match argument {
-        "role" | "tool" | "tools" => roles(&store),
-        "method" => methods(&store, given.first().and_then(|role| Role::parse(role).ok()).as_ref()),
-        "session" => sessions(&store),
-        // `tools show NAME` and `sessions show NAME` name different things: both are offered.
-        "name" if is_of_sessions => roles(&store).into_iter().chain(sessions(&store)).collect(),
-        "name" => roles(&store),
+    match (group, argument) {
+        // The flag --tools names servers.
+        (_, "tools") if is_flag => BTreeSet::new(),
+        (_, "role" | "tool" | "tools") | ("tools", "name") => roles(&store),
+        (_, "method") => {
+            methods(&store, given.first().and_then(|role| Role::parse(role).ok()).as_ref())
+        }
+        (_, "session") | ("sessions", "name") => sessions(&store),
         _ => BTreeSet::new(),
     }
 }

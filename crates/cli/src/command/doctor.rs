@@ -106,6 +106,11 @@ pub(super) fn report(config: &Config) -> Result<Exit, CommandFault> {
     show(&examine(config), false)
 }
 
+/// Which model a configuration leads to, in words.
+pub(super) fn provider_found(config: &Config) -> String {
+    provider(config).found
+}
+
 fn show(checks: &[Check], as_json_object: bool) -> Result<Exit, CommandFault> {
     let exit = checks.iter().find_map(|check| match check.state {
         State::Fail(exit) => Some(exit),
@@ -284,6 +289,10 @@ fn service_check(service: &Service) -> Check {
         service.why
     );
     match (key, service.wire.key_variable) {
+        _ if service.base_url.is_silent() => warning(
+            "provider",
+            format!("{found}; nothing answers there: start the server, or correct base_url"),
+        ),
         (None, Some(variable)) => {
             warning("provider", format!("{found}; set {variable} or api_key_file to use it"))
         }

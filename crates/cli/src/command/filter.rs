@@ -33,6 +33,13 @@ pub(super) struct LogFilter {
 }
 
 impl LogFilter {
+    /// What is missing where none is found: a call, or one that fits.
+    pub(super) fn none_found(&self) -> &'static str {
+        let Self { status, role, method, session, trace, since } = self;
+        let fits = [status, role, method, session, trace].iter().any(|it| it.is_some());
+        if fits || since.is_some() { "no such call" } else { "no call" }
+    }
+
     /// The filter as a question about entries, from now on.
     pub(super) fn wanted(&self) -> impl Fn(&Value) -> bool {
         let begin = self.since.map(began);

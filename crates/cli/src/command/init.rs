@@ -92,7 +92,9 @@ impl InitOptions {
         }
         let mut chosen = self.given()?;
         if io::stdin().is_terminal() && !self.defaults {
-            ask(&mut chosen)?;
+            // What there is without a file; an old one is replaced, and says nothing here.
+            let found = Config::load().ok().filter(|_| !path.exists());
+            ask(&mut chosen, found.as_ref())?;
         }
         let has_sources = |(name, _): &Chosen| matches!(*name, "python_indexes" | "gem_sources");
         if chosen.iter().any(has_sources) {
@@ -132,13 +134,16 @@ fn absolute(path: &Path) -> Result<String, CommandFault> {
 }
 
 /// Asks for what no flag says. An empty answer leaves the setting alone. Nothing is written if the answers end early.
-fn ask(chosen: &mut Vec<Chosen>) -> Result<(), CommandFault> {
+fn ask(chosen: &mut Vec<Chosen>, found: Option<&Config>) -> Result<(), CommandFault> {
     for (name, question, otherwise) in QUESTIONS {
         if chosen.iter().any(|(known, _)| *known == name) {
             continue;
         }
         if name == "provider" {
             render::note(&format!("Providers: {}, embedded", service_names()));
+            if let Some(config) = found {
+                render::note(&format!("Without answers: {}", doctor::provider_found(config)));
+            }
         }
         loop {
             render::replace_line(&format!("{question} [{otherwise}] "));

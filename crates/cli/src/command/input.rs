@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use recurgent::regular_file::open_named;
 use serde_json::Value;
@@ -43,36 +44,52 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// Reads the arguments of one command line. Standard input can be read once.
-#[derive(Debug, Default)]
-pub(crate) struct ArgumentReader {
-    has_read_stdin: bool,
+/// Whether standard input was read: the process has one, and what was read is gone.
+static IS_STDIN_READ: AtomicBool = AtomicBool::new(false);
+
+/// The value of an argument.
+pub(crate) fn argument_value(argument: &str) -> Result<Value, CommandFault> {
+    match Typed::of(argument) {
+        Typed::Plain(text) => value("the argument", text.to_owned()),
+        Typed::Stdin => value("standard input", stdin_text()?),
+        Typed::File(path) => value(path, read_file(path)?),
+    }
 }
 
-impl ArgumentReader {
-    /// The value of an argument.
-    pub(crate) fn value(&mut self, argument: &str) -> Result<Value, CommandFault> {
-        match Typed::of(argument) {
-            Typed::Plain(text) => value("the argument", text.to_owned()),
-            Typed::Stdin => value("standard input", self.text(argument)?),
-            Typed::File(path) => value(path, self.text(argument)?),
-        }
+/// The text of an argument: what is typed, or the content it stands for.
+pub(crate) fn argument_text(argument: &str) -> Result<String, CommandFault> {
+    match Typed::of(argument) {
+        Typed::Plain(text) => Ok(text.to_owned()),
+        Typed::Stdin => stdin_text(),
+        Typed::File(path) => read_file(path),
     }
+}
 
-    /// The text of an argument: what is typed, or the content it stands for.
-    pub(crate) fn text(&mut self, argument: &str) -> Result<String, CommandFault> {
-        match Typed::of(argument) {
-            Typed::Plain(text) => Ok(text.to_owned()),
-            Typed::File(path) => read_file(path),
-            Typed::Stdin if self.has_read_stdin => Err(CommandFault::usage(
-                "standard input can be one argument only; give the other one as @FILE",
-            )),
-            Typed::Stdin => {
-                self.has_read_stdin = true;
-                limited_text("standard input", io::stdin().lock())
-            }
-        }
+/// All of standard input, for one argument or flag.
+pub(crate) fn stdin_text() -> Result<String, CommandFault> {
+    if IS_STDIN_READ.swap(true, Ordering::Relaxed) {
+        return Err(CommandFault::usage(
+            "standard input can be one argument only; give the other one as a file",
+        ));
     }
+    limited_text("standard input", io::stdin().lock())
+}
+
+/// The content of a file that a flag names, or of standard input if it names `-`.
+pub(crate) fn named_text(path: &Path) -> Result<String, CommandFault> {
+    if path == Path::new("-") {
+        return stdin_text();
+    }
+    let name = path.display().to_string();
+    let file = open_input(path).map_err(|problem| {
+        let literal = name.strip_prefix('@');
+        let next = literal.map_or_else(
+            || "check the path".to_owned(),
+            |name| format!("this flag takes the name without @: {name}"),
+        );
+        CommandFault::usage(format!("cannot read {name}: {problem}; {next}"))
+    })?;
+    limited_text(&name, file)
 }
 
 /// Whether an argument stands for the content of a file or of standard input.

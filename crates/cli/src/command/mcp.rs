@@ -218,11 +218,12 @@ impl AddArgs {
         }
         let mut entry = Map::new();
         match (&self.url, self.command.as_slice()) {
+            // `${NAME}` is an environment variable when the server is used.
             (Some(url), _)
                 if !["http://", "https://", "${"].iter().any(|it| url.starts_with(it)) =>
             {
                 return Err(CommandFault::usage(format!(
-                    "an address begins with http:// or https://, not {url:?}"
+                    "--url begins with http:// or https://, not {url:?}"
                 )));
             }
             (Some(url), _) => drop(entry.insert("url".to_owned(), json!(url))),

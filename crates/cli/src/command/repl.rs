@@ -9,8 +9,9 @@ use lifecycle::request::{Method, Role};
 use recurgent::{Arguments, FailureKind};
 use serde_json::Value;
 
-use super::agent::{AgentFlags, Caller, value};
+use super::agent::{AgentFlags, Caller};
 use crate::exit::{CommandFault, Exit};
+use crate::render::entry::{LISTED_TIME, time};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 use conversation::Conversation;
@@ -20,13 +21,19 @@ use line::{DOT_COMMANDS, ReplCommand, ReplLine};
 /// Calls and tools that are listed.
 const LISTED: usize = 20;
 
-const FORMS: &str = "\
-  add 3                                     call a method
-  add(3, 4)                                 the same, as in a program
-  convert 100 from=celsius to=fahrenheit    named arguments
-  memory = 5                                write memory; memory alone reads it
-  what is the time?                         a sentence, or ask …: ask
-";
+/// What a line may be, and what it means.
+const FORMS: [(&str, &str); 6] = [
+    ("add 3", "call a method"),
+    ("add(3, 4)", "the same, as in a program"),
+    ("convert 100 from=celsius to=fahrenheit", "named arguments"),
+    ("total @sales.csv", "the content of a file; @@x is the text @x"),
+    ("memory = 5", "write memory; memory alone reads it"),
+    ("what is the time?", "a sentence, or ask …: ask"),
+];
+/// Columns of what may be typed, in the help.
+const FORM_COLUMNS: usize = 42;
+/// The fewest columns beside it; with less, the meaning is on a line of its own.
+const MIN_MEANING_COLUMNS: usize = 24;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,8 +42,9 @@ Examples:
   printf 'memory = 5\\nadd 3\\n' | recurgent repl calculator
 
 Without a terminal it reads lines, prompts for nothing, and exits with 1 if any call failed.
-On a terminal Tab completes known methods, memory keys and commands, Ctrl-R searches earlier lines, and a line
-with an open bracket or quote goes on. Ctrl-C stops the running call, Ctrl-D leaves.";
+On a terminal Tab completes known methods, memory keys and commands, Ctrl-R searches earlier lines, and a line \
+with an open bracket or quote goes on. Lines that are pasted run one after the other. Ctrl-C stops the running call, \
+Ctrl-D leaves.";
 
 /// Talk to an agent, line by line
 #[derive(Debug, Args)]
@@ -79,7 +87,8 @@ impl ReplOptions {
             match turn {
                 Turn::Done => {}
                 Turn::Quit => return Ok(exit),
-                Turn::Failed | Turn::Cancelled if input.is_terminal() => {}
+                Turn::Failed if input.is_terminal() => {}
+                Turn::Cancelled if input.is_terminal() => input.drop_pasted(),
                 Turn::Failed => exit = Exit::Failed,
                 Turn::Cancelled => return Ok(Exit::Cancelled),
             }
@@ -132,11 +141,7 @@ fn failed(fault: &CommandFault) -> Turn {
 fn show(conversation: &Conversation, command: ReplCommand, rest: &str) -> Result<(), CommandFault> {
     let caller = &conversation.caller;
     match command {
-        ReplCommand::Help => {
-            let dots =
-                DOT_COMMANDS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
-            render::text(&format!("{FORMS}{dots}"))
-        }
+        ReplCommand::Help => render::lines(&help()),
         ReplCommand::Memory => {
             let memory = Value::Object(caller.agent.runtime_context().to_object());
             render::text(&format!("{memory:#}"))
@@ -150,11 +155,25 @@ fn show(conversation: &Conversation, command: ReplCommand, rest: &str) -> Result
             Ok(())
         }
         ReplCommand::Teach => {
-            render::note(&conversation.teach(value(rest))?);
+            render::note(&conversation.teach(line::content(rest).map_err(CommandFault::usage)?)?);
             Ok(())
         }
         ReplCommand::Quit => Ok(()),
     }
+}
+
+/// What can be typed, in the columns there are.
+fn help() -> Vec<String> {
+    let room = render::room(Stream::Output);
+    let dots = DOT_COMMANDS.map(|(name, _, operand, help)| (format!("{name} {operand}"), help));
+    let forms = FORMS.map(|(form, help)| (form.to_owned(), help));
+    let line = |(form, help): (String, &str)| {
+        if room.is_limited && room.columns < FORM_COLUMNS + MIN_MEANING_COLUMNS {
+            return [vec![format!("  {form}")], render::beside("      ", 6, help, room)].concat();
+        }
+        render::beside(&format!("  {form:<40}"), FORM_COLUMNS, help, room)
+    };
+    forms.into_iter().chain(dots).flat_map(line).collect()
 }
 
 fn tools(caller: &Caller) -> Result<Vec<String>, CommandFault> {
@@ -193,7 +212,7 @@ fn history(caller: &Caller) -> Result<Vec<String>, CommandFault> {
         .iter()
         .map(|record| {
             let (when, status) =
-                (text(record, "/timestamp"), text(record, "/outcome_summary/status"));
+                (time(record, LISTED_TIME), text(record, "/outcome_summary/status"));
             let style = if status == "ok" { Style::Good } else { Style::Bad };
             format!(
                 "{} {} {}({})",

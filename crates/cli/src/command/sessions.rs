@@ -13,8 +13,9 @@ use super::settings::VerbFlags;
 use super::store::opened;
 use super::trace::full_call_id;
 use crate::exit::{CommandFault, Exit};
+use crate::render::entry::{LISTED_TIME, time};
 use crate::render::paint::{Style, clean};
-use crate::render::table::{Column, Table, cell, plain};
+use crate::render::table::{Column, Table, TableCell, cell, plain};
 use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
@@ -160,7 +161,7 @@ impl SessionsOptions {
         if self.flags.json {
             return render::json(&json!({ "name": name, "agents": records }));
         }
-        let rows: Vec<String> = records
+        let rows: Vec<Vec<TableCell>> = records
             .iter()
             .flat_map(|(role, page)| page.as_array().into_iter().flatten().map(move |r| (role, r)))
             .map(|(role, record)| history_row(role, record))
@@ -173,7 +174,15 @@ impl SessionsOptions {
             )),
             None => render::notice(&format!("session {shown_name} has no calls")),
         }
-        render::lines(&rows)
+        let mut table = Table::new(&[
+            Column::text("time (UTC)").expendable(2),
+            Column::text("id"),
+            Column::text("call").shrinks_to(12),
+            Column::text("status"),
+            Column::text("source").shrinks_to(12).expendable(1),
+        ]);
+        rows.into_iter().for_each(|row| table.row(row));
+        render::lines(&table.lines(render::room(Stream::Output), render::paint(Stream::Output)))
     }
 
     fn forget(&self, store: &SqliteStore, name: &str, key: &str) -> Result<(), CommandFault> {
@@ -215,20 +224,18 @@ impl SessionsOptions {
     }
 }
 
-fn history_row(role: &str, record: &Value) -> String {
-    let text = |path: &str| clean(record.pointer(path).and_then(Value::as_str).unwrap_or_default());
-    let paint = render::paint(Stream::Output);
-    let call = paint.in_style(Style::Name, &format!("{}.{}", clean(role), text("/method_name")));
-    let source = match text("/outcome_summary/primary_uri") {
-        uri if uri.is_empty() => String::new(),
-        uri => format!(" from {uri}"),
-    };
-    format!(
-        "{} {call} {} {}{source}",
-        paint.in_style(Style::Faint, &text("/timestamp")),
-        text("/outcome_summary/status"),
-        paint.in_style(Style::Faint, &text("/call_id")),
-    )
+/// A row of the history: the time, the id, the call, how it ended, and the source of the answer.
+fn history_row(role: &str, record: &Value) -> Vec<TableCell> {
+    let text = |path: &str| record.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let status = text("/outcome_summary/status");
+    let style = if status == "ok" { Style::Good } else { Style::Bad };
+    vec![
+        cell(Style::Faint, time(record, LISTED_TIME)),
+        cell(Style::Faint, text("/call_id")),
+        cell(Style::Name, format!("{role}.{}", text("/method_name"))),
+        cell(style, status),
+        plain(text("/outcome_summary/primary_uri")),
+    ]
 }
 
 fn summary_json(session: &SessionSummary) -> Value {

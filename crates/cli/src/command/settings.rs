@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use recurgent::Language;
 use recurgent::config::{Config, ConfigFault, KEYS, Key};
 
@@ -14,7 +14,7 @@ use crate::exit::CommandFault;
 #[command(next_help_heading = "Settings")]
 pub(crate) struct StateFlags {
     /// Directory of the store and the log
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(long, value_name = "DIR", global = true, value_parser = NonEmptyStringValueParser::new())]
     state_dir: Option<String>,
     /// Set any key that `recurgent config` lists; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair, global = true)]
@@ -66,7 +66,7 @@ pub(crate) struct SettingFlags {
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// Take the model's answers from a recording; short for --provider replay:FILE
-    #[arg(long, value_name = "FILE", conflicts_with = "provider")]
+    #[arg(long, value_name = "FILE", conflicts_with = "provider", value_parser = NonEmptyStringValueParser::new())]
     replay: Option<String>,
     /// The network that programs may use: off, loopback, open, or hosts separated by commas
     #[arg(long, value_name = "NETWORK")]

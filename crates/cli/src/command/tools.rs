@@ -6,6 +6,7 @@ mod list;
 mod method_args;
 mod show;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use crate::render::paint::{Style, clean};
 use crate::render::table::{Column, Table, TableCell, cell, plain};
 use crate::render::{self, Stream};
 use method_args::{MethodArgs, Pinning};
+
+/// Most names in a message.
+const MAX_NAMES: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -396,11 +400,13 @@ fn known_role(store: &SqliteStore, name: &str) -> Result<Role, CommandFault> {
     if known != Bundle::default() || !store.taught(Some(&role), 1)?.is_empty() {
         return Ok(role);
     }
-    let names: Vec<String> =
-        store.tools(None, 12)?.iter().map(|known| known.tool.name.to_string()).collect();
-    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let tools = store.tools(None, MAX_NAMES)?.into_iter().map(|known| known.tool.name.to_string());
+    let roles = store.artifacts(None, MAX_NAMES)?.into_iter().map(|it| it.current.role.to_string());
+    let names: BTreeSet<String> = tools.chain(roles).collect();
+    let names = names.into_iter().take(MAX_NAMES).collect::<Vec<_>>().join(", ");
+    let names = if names.is_empty() { "none".to_owned() } else { names };
     Err(CommandFault::missing(format!(
-        "nothing is known of {:?}; tools there are: {names}",
+        "nothing is known of {:?}; there are: {names}",
         role.as_str()
     )))
 }

@@ -27,7 +27,7 @@ Examples:
   recurgent usage --by role
   recurgent usage --by tool --json      tools and other methods, by role.method
 
-A call that ran a stored program avoided a model call. What it saved is an estimate: the average cost and time of the
+A call that ran a stored program avoided a model call. What it saved is an estimate: the average cost and time of the \
 logged model calls for the same method.";
 
 /// Most rows, and most methods, that are counted by name; what comes later is counted together.
@@ -107,7 +107,8 @@ impl UsageOptions {
             render::notice(&format!("{skipped} lines of the log are not entries"));
         }
         if total.calls == 0 {
-            render::notice(&format!("no such call is logged in {}", log.display()));
+            let none = if self.since.is_some() { "no such call" } else { "no call" };
+            render::notice(&format!("{none} is logged in {}", log.display()));
             return Ok(Exit::Ok);
         }
         render::lines(&self.lines(&groups, &total))?;

@@ -119,6 +119,9 @@ pub(crate) fn ended_at(entry: &Value) -> Option<Timestamp> {
     text(entry, "timestamp").parse().ok()
 }
 
+/// The pattern of times in lists; they are in UTC.
+pub(crate) const LISTED_TIME: &str = "%m-%d %T";
+
 /// A time of an entry by a pattern, in UTC; empty if it has none.
 pub(crate) fn time(entry: &Value, pattern: &str) -> String {
     ended_at(entry).map(|time| time.strftime(pattern).to_string()).unwrap_or_default()

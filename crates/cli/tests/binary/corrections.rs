@@ -378,5 +378,6 @@ fn a_configuration_file_that_is_named_must_exist() {
     crate::fixture::CommandResult::of(&["config"], &output)
         .exits(3)
         .stderr_contains("cannot read")
-        .stderr_contains("none.toml");
+        .stderr_contains("none.toml")
+        .stderr_contains("RECURGENT_CONFIG names it");
 }

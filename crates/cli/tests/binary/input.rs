@@ -41,6 +41,39 @@ fn an_argument_may_be_a_file_or_standard_input() {
     }
 }
 
+/// Standard input is read for one argument; a second one is refused instead of being empty.
+#[test]
+fn standard_input_is_read_once() {
+    let cli = cli();
+    for words in [
+        &["-", "--deliverable", "-"][..],
+        &["-", "--kw", "rows=-"],
+        &["-", "--example", "-"],
+        &["--args-file", "-", "--kw", "rows=-"],
+        &["--args-file", "-", "--expect", "-"],
+        &["--args-file", "-", "--deliverable", "-"],
+    ] {
+        let ran = cli.run_with_stdin(&[&["call", "echo", "back"], words].concat(), "[1]");
+        ran.exits(2).stderr_contains("standard input can be one argument only");
+    }
+    let taught = ["call", "echo", "back", "1", "--example", "-"];
+    let example = r#"{"args": [2], "value": {"args": [2], "kwargs": {}}}"#;
+    cli.run_with_stdin(&taught, example).exits(0);
+}
+
+/// A right answer is given like an argument.
+#[test]
+fn what_is_taught_may_be_in_a_file() {
+    let cli = cli();
+    cli.write("right.json", "[1, 2]");
+    cli.write("memory.json", r#"{"total": 3}"#);
+    let teach = ["tools", "teach", "echo", "back", "1", "--json", "--context", "@memory.json"];
+    let ran = cli.run(&[&teach[..], &["--gives", "@right.json"]].concat());
+    let example = ran.exits(0).json()["example"].clone();
+    assert_eq!(example["value"], json!([1, 2]), "{ran:?}");
+    assert_eq!(example["context"], json!({"total": 3}), "{ran:?}");
+}
+
 /// Nothing that looks like JSON becomes a text without a word, and every refusal says what comes next.
 #[test]
 fn what_cannot_be_an_argument_says_what_to_do() {
@@ -60,11 +93,7 @@ fn what_cannot_be_an_argument_says_what_to_do() {
         (&["--workspace", "", "--workspace-write"], 2, "--workspace is empty; name a directory"),
         (&["@."], 2, "it is a directory; name a file in it"),
         (&["--deliverable", "@."], 2, "it is a directory; name a file in it"),
-        (
-            &["--args-file", "@a.json"],
-            2,
-            "--args-file takes the name without @: --args-file a.json",
-        ),
+        (&["--args-file", "@a.json"], 2, "this flag takes the name without @: a.json"),
     ] {
         cli.run(&[&call[..], words].concat()).exits(code).stderr_contains(said);
     }

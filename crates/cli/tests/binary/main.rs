@@ -32,3 +32,4 @@ mod signals;
 mod store;
 mod terminal;
 mod tools;
+mod wrong_values;

@@ -107,6 +107,8 @@ fn servers_of_another_program_are_read() {
     for (line, says) in [
         (&["mcp", "add", "Odd", "--", "x"][..], "cannot name a server"),
         (&["mcp", "add", "odd"][..], "say how it is reached"),
+        (&["mcp", "add", "odd", "--url", "x.example"][..], "--url begins with http://"),
+        (&["mcp", "add", "odd", "--url", ""][..], "--url begins with http://"),
         (&["mcp", "add", "remote", "--url", "https://x.example"][..], "remove it first"),
         (&["mcp", "add", "my_files", "--", "x"][..], "has a server named \"My Files\""),
         (&["mcp", "add", "odd", "--url", "x.example"][..], "begins with http:// or https://"),

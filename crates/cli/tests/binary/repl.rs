@@ -76,3 +76,75 @@ print(ended())
     let cli = cli();
     at_terminal(&cli.command(&["repl", "echo"]), script).exits(0).prints("True\nTrue\nTrue\n0\n");
 }
+
+/// A pasted text is several lines, whether the terminal marks it as pasted or types fast.
+#[test]
+fn pasted_lines_run_one_after_the_other() {
+    let script = r#"
+wait('echo> ')
+type(PASTE)
+print(bool(re.search(r'\[\s+1,\s+2\s+\]', wait('"kwargs"'))))
+wait('"kwargs"')
+wait('echo> ')
+type('.memory\r')
+print(bool(re.search(r'"a": 1,\s+"b": 2', wait('}'))))
+wait('echo> ')
+type('exit\r')
+print(ended())
+"#;
+    for paste in [
+        r"'\x1b[200~a = 1\nback [1,\n2]\nb = 2\nback 3\x1b[201~\r'",
+        r"'a = 1\rback [1,\r2]\rb = 2\rback 3\r'",
+    ] {
+        let cli = cli();
+        let script = script.replace("PASTE", paste);
+        let ran = at_terminal(&cli.command(&["repl", "echo"]), &script);
+        ran.exits(0).prints("True\nTrue\n0\n");
+    }
+}
+
+/// Writing memory calls no program: `.teach` and `.reject` have nothing to speak of.
+#[test]
+fn what_memory_answers_is_neither_taught_nor_rejected() {
+    let cli = cli();
+    for line in [".teach 8", ".reject"] {
+        let ran = cli.run_with_stdin(&["repl", "echo"], &format!("back 1\nx = 7\n{line}\n"));
+        ran.exits(1).stderr_contains("the last line wrote or read memory");
+    }
+    let taught = cli.run(&["tools", "list", "--json"]).exits(0).stdout.clone();
+    assert!(!taught.contains("x="), "{taught}");
+}
+
+#[test]
+fn a_line_may_name_a_file() {
+    let cli = cli();
+    cli.write("rows.json", "[1, 2]");
+    let lines = "back(@rows.json, \"@rows.json\")\nback @@ada by=@rows.json\nback @none\n";
+    let ran = cli.run_with_stdin(&["repl", "echo"], lines);
+    ran.exits(1).stderr_contains("check the path, or write @@none for the text @none");
+    let shown: String = ran.stdout.split_whitespace().collect();
+    let expected =
+        r#"{"args":[[1,2],"@rows.json"],"kwargs":{}}{"args":["@ada"],"kwargs":{"by":[1,2]}}"#;
+    assert_eq!(shown, expected, "{ran:?}");
+}
+
+/// The help is read where the repl is: on a terminal, of any width.
+#[test]
+fn help_fits_the_terminal() {
+    for columns in [40, 60, 80, 200] {
+        let script = format!(
+            r"
+fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('HHHH', 24, {columns}, 0, 0))
+wait('echo> ')
+type('help\r')
+wait('\n')
+shown = wait('Ctrl-D)').replace('\r', '').split('\n')
+print([line for line in shown if len(line) > {columns} or not line.startswith('  ')])
+type('exit\r')
+print(ended())
+"
+        );
+        let ran = at_terminal(&cli().command(&["repl", "echo"]), &script);
+        ran.exits(0).prints("[]\n0\n");
+    }
+}

@@ -137,7 +137,10 @@ fn a_call_is_shown_by_the_id_of_the_list() {
     cli.run_in("other", &["trace", "list"])
         .exits(0)
         .prints("")
+        .stderr_contains("no call is logged in");
+    cli.run_in("other", &["trace", "list", "--role", "x"])
         .stderr_contains("no such call is logged");
+    cli.run_in("other", &["usage"]).exits(0).stderr_contains("no call is logged in");
     // A short id names the call elsewhere too.
     let call = cli.json(&["trace", "list", "--role", "ledger"])["calls"][0]["call_id"].clone();
     let short = &call.as_str().unwrap()[..8];
@@ -314,17 +317,18 @@ fn a_tool_is_shown_with_its_versions_cases_and_recent_calls() {
     cli.run(&["call", "c", "share", "0"]);
     cli.run(&["tools", "teach", "c", "share", "4", "--gives", "2"]).exits(0);
     let wide = cli.run(&["tools", "show", "c"]).exits(0).stdout.clone();
-    for part in [
-        "version 1 | version 2",
-        "  >         return 0",
-        "example: ",
-        "recorded call: ",
-        "last calls: █",
-    ] {
+    for part in
+        ["    version 1  ", "  >         return 0", "example: ", "recorded call: ", "last calls: █"]
+    {
         assert!(wide.contains(part), "{part}: {wide}");
     }
+    let column = |text: &str| wide.lines().find_map(|line| line.find(text));
+    let newer = column(">         return 0").map(|mark| mark + 2);
+    let named = column("   version 2").map(|margin| margin + 3);
+    assert_eq!(named, newer, "each version is named over its column: {wide}");
     let (narrow, _) = in_terminal(&cli, 60, &["tools", "show", "c"], "");
     assert!(narrow.contains("    +     if n == 0:"), "{narrow}");
+    assert!(narrow.contains("    version 1 | version 2"), "{narrow}");
 }
 
 /// E16: memory and history of sessions are in an export, and come back.

@@ -127,7 +127,12 @@ fn the_calls_of_a_session_are_paged_and_purged() {
     assert_eq!(before.len(), 1);
     assert_eq!(before[0]["args"], json!(["Ann"]));
     let history = |line: &[&str]| cli.run(&[&["sessions", "history", "desk"], line].concat());
-    assert!(history(&[]).stdout.contains("greeter.greet ok"));
+    let shown = history(&[]).stdout;
+    assert!(
+        shown.starts_with("time (UTC)      id                call           status"),
+        "{shown}"
+    );
+    assert!(shown.contains("greeter.greet  ok"), "{shown}");
     assert!(history(&["--before", "nonesuch"]).stderr.contains("came before \"nonesuch\""));
 
     assert_eq!(cli.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));

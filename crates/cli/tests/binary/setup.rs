@@ -61,6 +61,7 @@ fn init_writes_a_file_that_is_read_and_replaces_none() {
 #[test]
 fn init_asks_on_a_terminal() {
     let script = "
+wait('Without answers: ')
 wait('provider writes')
 type('oops\\r')
 wait('must be auto')
@@ -95,6 +96,31 @@ print('ended', ended() >= 0)
     ] {
         assert!(text.contains(&line), "{line}: {text}");
     }
+}
+
+/// Only addresses of this machine are tried.
+#[test]
+fn doctor_says_whether_a_server_of_this_machine_answers() {
+    let cli = cli();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", server.local_addr().unwrap());
+    let provider = |url: &str| {
+        let line = ["doctor", "--json", "--provider", "compatible", "--base-url", url];
+        let report = cli.run(&line).json();
+        report["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == "provider")
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(provider(&url)["state"], "ok");
+    drop(server);
+    let found = provider(&url);
+    assert_eq!(found["state"], "warn", "{found}");
+    assert!(found["found"].as_str().unwrap().contains("nothing answers there"), "{found}");
+    assert_eq!(provider("https://models.example/v1")["state"], "ok");
 }
 
 #[test]
@@ -154,11 +180,20 @@ fn shells_complete_roles_methods_and_sessions() {
         (&["repl", "ec"], "echo"),
         (&["call", "calculator", "add", "--session", "de"], "desk"),
         (&["tools", "show", "calc"], "calculator"),
+        (&["tools", "show", "des"], ""),
+        (&["sessions", "show", "de"], "desk"),
+        (&["sessions", "show", "calc"], ""),
+        (&["model", "rm", "calc"], ""),
+        (&["mcp", "rm", "calc"], ""),
+        (&["trace", "show", "l"], "last"),
+        (&["call", "calculator", "add", "--set", "gues"], "guest="),
+        (&["call", "calculator", "add", "--provider", "embed"], "embedded"),
         (&["ses"], "sessions"),
     ] {
         let ran = cli.run(&[&["complete", "--"], words].concat());
         let found: Vec<&str> = ran.exits(0).stdout.lines().collect();
-        assert_eq!(found, [expected], "{ran:?}");
+        let expected: Vec<&str> = Some(expected).filter(|it| !it.is_empty()).into_iter().collect();
+        assert_eq!(found, expected, "{words:?}: {ran:?}");
     }
     cli.run(&["complete", "--", "call", "--guest", "r"]).exits(0).prints("ruby\n");
     cli.run(&["complete", "--", "call", "--works"]).prints("--workspace\n--workspace-write\n");

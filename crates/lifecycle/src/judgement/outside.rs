@@ -46,7 +46,8 @@ fn file_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
         Outside::File { path, shut_out_of: Some(workspace), .. } => {
             let message = format!(
                 "{text}; programs of root run as another user, whom the permissions of the workspace shut out: open it with \
-                 `chmod -R o+rwX {workspace}`, or call as the user whom it belongs to"
+                 `chmod -R o+rwX {}`, or call as the user whom it belongs to",
+                shell_word(workspace)
             );
             Failure::new(FailureKind::WorkspaceUnusable, message)
                 .with("path", path.as_deref())
@@ -71,7 +72,7 @@ fn file_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("grant", grant)
         }
         Outside::File { path, is_change: true, .. } => {
-            let grant = format!("--write {}", path.as_deref().unwrap_or("PATH"));
+            let grant = path_grant("--write", path.as_deref());
             let message = format!(
                 "the program may read this file and not change it ({text}); let it with `{grant}`, or check that its own \
                  permissions allow reading it"
@@ -81,7 +82,7 @@ fn file_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("grant", grant)
         }
         Outside::File { path, .. } => {
-            let grant = read_grant(path.as_deref().unwrap_or("PATH"));
+            let grant = path_grant("--read", path.as_deref());
             let message = format!(
                 "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \
                  `--write` to change it"
@@ -97,7 +98,29 @@ fn file_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
 }
 
 pub(super) fn read_grant(path: &str) -> String {
-    format!("--read {path}")
+    path_grant("--read", Some(path))
+}
+
+/// A flag that grants a path, as a person can paste it into a shell. A path that no line can show is only called one.
+fn path_grant(flag: &str, path: Option<&str>) -> String {
+    match path.filter(|path| !path.is_empty() && !path.chars().any(char::is_control)) {
+        // A word that begins with a dash would be a flag.
+        Some(path) if path.starts_with('-') => {
+            format!("{flag} {}", shell_word(&format!("./{path}")))
+        }
+        Some(path) => format!("{flag} {}", shell_word(path)),
+        None => format!("{flag} PATH"),
+    }
+}
+
+/// A word that a shell takes as it is.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./+,:@%=".contains(c);
+    if text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 /// What to use where a rename cannot be made: a layer over a workspace has directories that only look like one file system
@@ -113,4 +136,27 @@ pub(super) fn rename_advice(language: Language, facts: &ExceptionFacts) -> Optio
     is_refused.then(|| {
         format!("; a directory of a workspace, and what is on another file system, cannot be renamed: use `{instead}`")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_can_be_pasted_into_a_shell() {
+        for (path, expected) in [
+            (Some("sales.csv"), "--read sales.csv"),
+            (Some("/data/Größe-1.csv"), "--read /data/Größe-1.csv"),
+            (Some("my sales.csv"), "--read 'my sales.csv'"),
+            (Some("it's.csv"), r"--read 'it'\''s.csv'"),
+            (Some("$HOME/a"), "--read '$HOME/a'"),
+            (Some("~/a"), "--read '~/a'"),
+            (Some("-x.csv"), "--read ./-x.csv"),
+            (Some("a,b\n"), "--read PATH"),
+            (Some(""), "--read PATH"),
+            (None, "--read PATH"),
+        ] {
+            assert_eq!(path_grant("--read", path), expected);
+        }
+    }
 }

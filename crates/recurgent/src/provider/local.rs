@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::choose::{ProviderChoice, ProviderOptions, choose_local, no_model};
 use super::price::Pricing;
+use super::served::preferred;
 use super::setting::ModelName;
 use super::{DraftRequest, Provider, ProviderFault, provider_of};
 
@@ -20,8 +21,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of such a list.
 const MAX_LIST_BYTES: u64 = 1 << 20;
-/// What is preferred in the name of a model.
-const PREFERRED: &str = "coder";
 
 /// Chooses on the first request.
 #[derive(Debug)]
@@ -142,11 +141,10 @@ fn choose_model(list: &Value, asked: Option<&str>) -> Option<ModelName> {
     let models = list.get("data")?.as_array()?.iter();
     let names: Vec<ModelName> =
         models.filter_map(|model| model.get("id")?.as_str()?.parse().ok()).collect();
-    let wanted = names.iter().find(|name| match asked {
-        Some(asked) => name.as_str() == asked,
-        None => name.as_str().contains(PREFERRED),
-    });
-    wanted.or_else(|| names.first().filter(|_| asked.is_none())).cloned()
+    match asked {
+        Some(asked) => names.iter().find(|name| name.as_str() == asked).cloned(),
+        None => preferred(&names).cloned(),
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +163,12 @@ mod tests {
         check(&list, Some("llama3"), Some("llama3"));
         check(&list, Some("other"), None);
         check(&json!({"data": [{"id": "a"}]}), None, Some("a"));
+        check(
+            &json!({"data": [{"id": "nomic-embed-text"}, {"id": "llama3"}]}),
+            None,
+            Some("llama3"),
+        );
+        check(&json!({"data": [{"id": "nomic-embed-text"}]}), None, Some("nomic-embed-text"));
         check(&json!({"data": []}), None, None);
         check(&json!({"models": []}), None, None);
         check(&json!({"data": [{"id": "not a name\n"}]}), None, None);

@@ -18,6 +18,10 @@ const LIST_LIMIT: Duration = Duration::from_secs(20);
 const MAX_LISTED: usize = 200;
 /// Names that are shown.
 const MAX_SHOWN: usize = 5;
+/// What the name of a model for programs contains.
+const FOR_PROGRAMS: &str = "coder";
+/// What the names of models that write nothing contain.
+const WRITES_NOTHING: [&str; 3] = ["embed", "rerank", "whisper"];
 
 /// The name of the model that a server serves, and what is said about it.
 #[derive(Debug, Default)]
@@ -50,7 +54,15 @@ impl ServedModel {
     }
 }
 
-/// The first model of the server's list. A server without a list serves one model, whatever it is called.
+/// The model of a list that is asked if none is named: one for programs, else the first that writes.
+pub(super) fn preferred(names: &[ModelName]) -> Option<&ModelName> {
+    let contains = |name: &ModelName, part: &str| name.as_str().to_lowercase().contains(part);
+    let writes = |name: &&ModelName| !WRITES_NOTHING.iter().any(|part| contains(name, part));
+    let for_programs = names.iter().filter(writes).find(|name| contains(name, FOR_PROGRAMS));
+    for_programs.or_else(|| names.iter().find(writes)).or_else(|| names.first())
+}
+
+/// The preferred model of the server's list. A server without a list serves one model, whatever it is called.
 fn list(
     service: &Service,
     limit: Duration,
@@ -63,21 +75,21 @@ fn list(
     }
     reply.key.clone_from(&service.key);
     let names = names(&reply.json()?);
-    match names.as_slice() {
-        [] => Err(DraftFault::Rejected(format!(
+    match preferred(&names) {
+        None => Err(DraftFault::Rejected(format!(
             "{url} lists no model; load one into the server, or name one with --model"
         ))),
-        [only] => Ok((only.clone(), None)),
-        [first, ..] => {
+        Some(only) if names.len() == 1 => Ok((only.clone(), None)),
+        Some(model) => {
             let shown: Vec<&str> = names.iter().take(MAX_SHOWN).map(ModelName::as_str).collect();
             let more = if names.len() > MAX_SHOWN { ", …" } else { "" };
             let notice = format!(
-                "{} serves {} models ({}{more}); {first} is asked, because no model is named: choose with --model",
+                "{} serves {} models ({}{more}); {model} is asked, because no model is named: choose with --model",
                 service.base_url,
                 names.len(),
                 shown.join(", ")
             );
-            Ok((first.clone(), Some(notice)))
+            Ok((model.clone(), Some(notice)))
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The settings of the model service, parsed: its name, model, address and proxy.
 
 use std::fmt;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::ProviderFault;
 use super::secret::Secret;
@@ -12,6 +14,11 @@ use super::wire::{WIRES, Wire};
 const MAX_MODEL_BYTES: usize = 256;
 /// Characters of a refused model name that are shown.
 const SHOWN_MODEL_CHARS: usize = 40;
+/// The ports of addresses without one.
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+/// Longest wait for a server of this machine to take a connection.
+const LOCAL_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// The text that leaves a choice to the runtime.
 const AUTO: &str = "auto";
 /// The name of the embedded model as a provider.
@@ -145,15 +152,33 @@ impl ServiceAddress {
 
     /// Whether the service is on this machine. A key travels encrypted, or stays on this machine.
     pub(crate) fn is_this_machine(&self) -> bool {
-        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
-        let authority = rest.split('/').next().unwrap_or_default();
-        let host = match authority.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            Some(_) | None => authority,
-        };
+        let (host, _) = self.host_and_port();
         host == "localhost"
             || host == "[::1]"
             || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Whether it is on this machine and nothing listens there. No address elsewhere is tried.
+    pub fn is_silent(&self) -> bool {
+        if !self.is_this_machine() {
+            return false;
+        }
+        let (host, port) = self.host_and_port();
+        let usual = if self.is_encrypted() { HTTPS_PORT } else { HTTP_PORT };
+        let place = (host.trim_matches(['[', ']']), port.unwrap_or(usual));
+        let answers = |address| TcpStream::connect_timeout(&address, LOCAL_CONNECT_LIMIT).is_ok();
+        !place.to_socket_addrs().is_ok_and(|mut addresses| addresses.any(answers))
+    }
+
+    fn host_and_port(&self) -> (&str, Option<u16>) {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = rest.split('/').next().unwrap_or_default();
+        match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (host, port.parse().ok())
+            }
+            Some(_) | None => (authority, None),
+        }
     }
 
     /// Whether what is sent to it is encrypted.

@@ -78,6 +78,26 @@ pub(crate) struct SandboxAccess {
     pub(crate) starts: Starts,
 }
 
+impl SandboxAccess {
+    /// What is said of an interpreter that does not start. A granted directory around it may be why.
+    pub(super) fn explain_no_start(
+        &self,
+        path: &Path,
+    ) -> impl FnOnce(&io::Error) -> String + use<> {
+        let mut granted = self.granted.iter().chain(&self.workspace);
+        let around = granted.find(|granted| path.starts_with(granted)).cloned();
+        let path = path.display().to_string();
+        move |error| match around {
+            Some(around) if error.kind() == io::ErrorKind::PermissionDenied => format!(
+                "{path} does not start: {error}; it is in {}, which is granted, and the permissions there shut out the \
+                 user that programs run as: grant a directory that does not hold the interpreter",
+                around.display()
+            ),
+            Some(_) | None => format!("{path} does not start: {error}"),
+        }
+    }
+}
+
 /// What programs see in place of a workspace, and may change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VersionMount {
@@ -212,5 +232,29 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // A leftover costs disk space only and is removed by a later host.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_around_an_interpreter_that_may_not_start_is_named() {
+        let path = Path::new("/home/ada/.pyenv/bin/python3");
+        let granting = |granted: &str| SandboxAccess {
+            granted: vec![granted.into()],
+            ..SandboxAccess::default()
+        };
+        for (granted, kind, names_grant) in [
+            ("/", io::ErrorKind::PermissionDenied, true),
+            ("/home/ada", io::ErrorKind::PermissionDenied, true),
+            ("/home/ad", io::ErrorKind::PermissionDenied, false),
+            ("/", io::ErrorKind::NotFound, false),
+        ] {
+            let said = granting(granted).explain_no_start(path)(&kind.into());
+            assert!(said.starts_with("/home/ada/.pyenv/bin/python3 does not start: "), "{said}");
+            assert_eq!(said.contains(&format!("it is in {granted},")), names_grant, "{said}");
+        }
     }
 }

@@ -127,8 +127,9 @@ impl Zygote {
         let (language, path) = (settings.language, settings.interpreter.path.display());
         let has_packages = settings.in_use.is_some();
         let limit = if has_packages { settings.activation_limit } else { BOOT_DEADLINE };
+        let explained = settings.access.explain_no_start(&settings.interpreter.path);
         let (mut zygote, mut output) = spawn(settings, sandbox, spawner)
-            .map_err(|error| BootFault::Unavailable(format!("{path} does not start: {error}")))?;
+            .map_err(|error| BootFault::Unavailable(explained(&error)))?;
         let fault = match zygote.await_ready(language, limit, &mut output) {
             Ok(()) => {
                 output.stop_reading();

@@ -17,7 +17,7 @@ fn unnamed(server: &ProviderServer) -> ProviderOptions {
 }
 
 #[test]
-fn the_first_model_of_the_list_is_asked_and_others_are_mentioned() {
+fn a_model_of_the_list_that_writes_is_asked_and_others_are_mentioned() {
     let program = || writes("result = 1", (1, 1));
     for (first, model, notice) in [
         (lists(&["qwen"]), "qwen", None),
@@ -27,6 +27,12 @@ fn the_first_model_of_the_list_is_asked_and_others_are_mentioned() {
             Some("serves 3 models (qwen, llama, phi); qwen is asked"),
         ),
         (lists(&["../odd", "good"]), "good", None),
+        (
+            lists(&["nomic-embed-text", "llama", "qwen2.5-coder:7b"]),
+            "qwen2.5-coder:7b",
+            Some("qwen2.5-coder:7b is asked"),
+        ),
+        (lists(&["nomic-embed-text", "llama"]), "llama", Some("llama is asked")),
         (CannedReply::Says(404, vec![], "no such page".to_owned()), "default", None),
     ] {
         let server = ProviderServer::new(vec![first, program()]);

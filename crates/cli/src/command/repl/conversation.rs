@@ -101,6 +101,16 @@ impl Conversation {
         self.last.as_ref().ok_or_else(|| CommandFault::usage("nothing was called yet; call first"))
     }
 
+    /// The last call, if a program should have answered it.
+    fn last_of_program(&self) -> Result<&LastCall, CommandFault> {
+        let last = self.last()?;
+        if last.details().is_none() {
+            let what = "the last line wrote or read memory, and no program answered; call the method again first";
+            return Err(CommandFault::usage(what));
+        }
+        Ok(last)
+    }
+
     /// What the last call did, and why.
     pub(super) fn why(&self) -> Result<Vec<String>, CommandFault> {
         let last = self.last()?;
@@ -150,7 +160,7 @@ impl Conversation {
 
     /// Takes the program of the last call out of service.
     pub(super) fn reject(&self, because: &str) -> Result<String, CommandFault> {
-        let last = self.last()?;
+        let last = self.last_of_program()?;
         let because = if because.is_empty() {
             let value = last.outcome.value().unwrap_or(&Value::Null);
             format!("a person rejected its answer {}", clip(&value.to_string(), VALUE_COLUMNS))
@@ -167,7 +177,7 @@ impl Conversation {
 
     /// Teaches the right value of the last call.
     pub(super) fn teach(&self, expected: Value) -> Result<String, CommandFault> {
-        let last = self.last()?;
+        let last = self.last_of_program()?;
         let example =
             Example { inputs: last.inputs.clone(), expected: ExpectedResult::Value(expected) };
         // Parsed like any other example, so that its size is checked.

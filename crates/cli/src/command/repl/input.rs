@@ -1,5 +1,6 @@
 //! Where the repl's lines come from: a terminal with line editing, or standard input.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
@@ -11,10 +12,10 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::line::{DOT_COMMANDS, is_open};
+use super::line::{DOT_COMMANDS, is_open, whole_lines};
 use crate::command::agent::Caller;
 use crate::exit::CommandFault;
-use crate::render::paint::{Style, clean};
+use crate::render::paint::{Style, clean, clean_lines};
 use crate::render::{self, Stream};
 
 /// Most lines in the editor's history.
@@ -32,6 +33,8 @@ pub(super) enum Input {
         /// Without and with colour.
         prompt: (String, String),
         history: PathBuf,
+        /// Lines that were pasted and did not run yet.
+        pasted: VecDeque<String>,
     },
     /// A file or a pipe.
     Lines(io::StdinLock<'static>),
@@ -66,7 +69,7 @@ impl Input {
         let _ = editor.load_history(&history);
         let plain = format!("{}> ", clean(caller.agent.role().as_str()));
         let coloured = render::paint(Stream::Output).in_style(Style::Name, &plain);
-        Ok(Self::Terminal { editor, prompt: (plain, coloured), history })
+        Ok(Self::Terminal { editor, prompt: (plain, coloured), history, pasted: VecDeque::new() })
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -76,30 +79,51 @@ impl Input {
         }
     }
 
+    /// Forgets what was pasted and did not run yet.
+    pub(super) fn drop_pasted(&mut self) {
+        match self {
+            Self::Terminal { pasted, .. } => pasted.clear(),
+            Self::Lines(_) => {}
+        }
+    }
+
     /// Reads the next line. `names` gives the first words that are completed.
     pub(super) fn next(
         &mut self,
         names: impl FnOnce() -> Vec<String>,
     ) -> Result<ReadLine, CommandFault> {
         match self {
-            Self::Terminal { editor, prompt, history } => match edit(editor, prompt, names()) {
-                Ok(line) => {
-                    // Saved after each line, so that nothing is lost if the repl is killed.
-                    let _ = editor.append_history(history);
-                    Ok(ReadLine::Line(line))
+            Self::Terminal { pasted, prompt: (plain, _), .. } if !pasted.is_empty() => {
+                let line = pasted.pop_front().unwrap_or_default();
+                render::note(&paint_faint(&format!("{plain}{}", clean_lines(&line).join("\n"))));
+                Ok(ReadLine::Line(line))
+            }
+            Self::Terminal { editor, prompt, history, pasted } => {
+                match edit(editor, prompt, names()) {
+                    Ok(text) => {
+                        // Saved after each line, so that nothing is lost if the repl is killed.
+                        let _ = editor.append_history(history);
+                        *pasted = whole_lines(&text);
+                        Ok(ReadLine::Line(pasted.pop_front().unwrap_or_default()))
+                    }
+                    Err(ReadlineError::Interrupted) => {
+                        render::note("press Ctrl-D or enter quit to leave");
+                        Ok(ReadLine::Dropped)
+                    }
+                    Err(ReadlineError::Eof) => Ok(ReadLine::End),
+                    Err(error) => {
+                        Err(CommandFault::setup(format!("the terminal cannot be read: {error}")))
+                    }
                 }
-                Err(ReadlineError::Interrupted) => {
-                    render::note("press Ctrl-D or enter quit to leave");
-                    Ok(ReadLine::Dropped)
-                }
-                Err(ReadlineError::Eof) => Ok(ReadLine::End),
-                Err(error) => {
-                    Err(CommandFault::setup(format!("the terminal cannot be read: {error}")))
-                }
-            },
+            }
             Self::Lines(stdin) => read_line(stdin),
         }
     }
+}
+
+/// A line that runs without being typed at the prompt.
+fn paint_faint(line: &str) -> String {
+    render::paint(Stream::Error).in_style(Style::Faint, line)
 }
 
 /// Lets a person edit a line.

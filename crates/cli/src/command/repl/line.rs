@@ -1,10 +1,13 @@
 //! What a line typed into the repl means.
 
+use std::collections::VecDeque;
+
 use lifecycle::dispatch::ASK;
 use recurgent::Arguments;
 use serde_json::{Map, Value};
 
 use crate::command::agent::value;
+use crate::command::input::argument_value;
 
 /// What a line means.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,21 +53,23 @@ pub(super) enum ReplCommand {
     Quit,
 }
 
+/// How a question begins that need not end in a question mark.
+const ASK_PREFIX: &str = "ask ";
 /// Words that leave or help without a dot, as in other shells.
 const WORDS: [(&str, ReplCommand); 3] =
     [("exit", ReplCommand::Quit), ("quit", ReplCommand::Quit), ("help", ReplCommand::Help)];
 
-/// Every dot command.
-pub(super) const DOT_COMMANDS: [(&str, ReplCommand, &str); 9] = [
-    (".help", ReplCommand::Help, "show this list"),
-    (".memory", ReplCommand::Memory, "what the agent remembers"),
-    (".tools", ReplCommand::Tools, "the tools there are"),
-    (".history", ReplCommand::History, "the latest calls"),
-    (".why", ReplCommand::Why, "what the last call did, and why"),
-    (".cost", ReplCommand::Cost, "model calls, tokens and money of this conversation"),
-    (".reject", ReplCommand::Reject, "[REASON] the program of the last call is wrong"),
-    (".teach", ReplCommand::Teach, "VALUE is the right answer to the last call"),
-    (".quit", ReplCommand::Quit, "leave (quit, exit, Ctrl-D)"),
+/// Every dot command: what follows it, and what it is for.
+pub(super) const DOT_COMMANDS: [(&str, ReplCommand, &str, &str); 9] = [
+    (".help", ReplCommand::Help, "", "show this list"),
+    (".memory", ReplCommand::Memory, "", "what the agent remembers"),
+    (".tools", ReplCommand::Tools, "", "the tools there are"),
+    (".history", ReplCommand::History, "", "the latest calls"),
+    (".why", ReplCommand::Why, "", "what the last call did, and why"),
+    (".cost", ReplCommand::Cost, "", "model calls, tokens and money of this conversation"),
+    (".reject", ReplCommand::Reject, "[REASON]", "the program of the last call is wrong"),
+    (".teach", ReplCommand::Teach, "VALUE", "the right answer to the last call"),
+    (".quit", ReplCommand::Quit, "", "leave (quit, exit, Ctrl-D)"),
 ];
 
 /// Reads a line, or says what is wrong with it.
@@ -106,11 +111,11 @@ pub(super) fn parse(line: &str) -> Result<ReplLine, String> {
     for piece in pieces {
         match named(piece, marks) {
             Some((name, text)) => {
-                if kwargs.insert(name.to_owned(), literal(text)).is_some() {
+                if kwargs.insert(name.to_owned(), literal(text)?).is_some() {
                     return Err(format!("{name} is given twice; remove one"));
                 }
             }
-            None => args.push(literal(piece)),
+            None => args.push(literal(piece)?),
         }
     }
     Ok(call(name, args, kwargs))
@@ -123,7 +128,7 @@ fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> ReplLine 
 fn dot(line: &str) -> Result<ReplLine, String> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    let known = DOT_COMMANDS.iter().find(|(known, ..)| *known == name).map(|(_, it, _)| *it);
+    let known = DOT_COMMANDS.iter().find(|(known, ..)| *known == name).map(|(_, it, ..)| *it);
     let known = known.or_else(|| (name == ".exit").then_some(ReplCommand::Quit));
     let takes_text = matches!(known, Some(ReplCommand::Reject | ReplCommand::Teach));
     match known {
@@ -150,7 +155,7 @@ pub(super) fn is_open(line: &str) -> bool {
 
 /// `ask …`, or a sentence: several words that end in a question mark.
 fn question(line: &str) -> Option<&str> {
-    let asked = line.strip_prefix("ask ").map(str::trim);
+    let asked = line.strip_prefix(ASK_PREFIX).map(str::trim);
     asked.or_else(|| (line.ends_with('?') && line.contains(char::is_whitespace)).then_some(line))
 }
 
@@ -158,7 +163,7 @@ fn assignment(name: &str, text: &str) -> Result<ReplLine, String> {
     if text.is_empty() {
         return Err(format!("{name} = what? Write null to clear it"));
     }
-    Ok(call(&format!("{name}="), vec![literal(text)], Map::new()))
+    Ok(call(&format!("{name}="), vec![literal(text)?], Map::new()))
 }
 
 fn is_name(c: char) -> bool {
@@ -176,13 +181,42 @@ fn named<'a>(piece: &'a str, marks: &[char]) -> Option<(&'a str, &'a str)> {
     is_named.then_some((name, text.trim_start()))
 }
 
-/// JSON if it is JSON, what single quotes hold, or the text itself.
-fn literal(text: &str) -> Value {
+/// What single quotes hold, or else the content of a text.
+fn literal(text: &str) -> Result<Value, String> {
     let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     match quoted {
-        Some(text) => Value::String(text.replace("\\'", "'")),
-        None => value(text),
+        Some(text) => Ok(Value::String(text.replace("\\'", "'"))),
+        None => content(text),
     }
+}
+
+/// The content of a file (`@FILE`), JSON if it is JSON, or the text itself. Standard input is where the lines come from.
+pub(super) fn content(text: &str) -> Result<Value, String> {
+    if text.starts_with('@') && text != "@-" {
+        return argument_value(text).map_err(|fault| fault.message);
+    }
+    Ok(value(text))
+}
+
+/// The lines of a text that was pasted. A line with an open bracket or quote goes on, and a question with all that follows.
+pub(super) fn whole_lines(text: &str) -> VecDeque<String> {
+    if text.trim_start().starts_with(ASK_PREFIX) {
+        return VecDeque::from([text.to_owned()]);
+    }
+    let mut lines = VecDeque::new();
+    let mut begun = String::new();
+    for line in text.lines() {
+        begun.push_str(line);
+        if is_open(&begun) {
+            begun.push('\n');
+        } else {
+            lines.push_back(std::mem::take(&mut begun));
+        }
+    }
+    if !begun.is_empty() {
+        lines.push_back(begun);
+    }
+    lines
 }
 
 /// Pieces between separators; quotes and brackets keep theirs together.
@@ -317,6 +351,23 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_open(line), open, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pasted_text_is_its_lines() {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("add 1", &["add 1"]),
+            ("add 1\nadd 2\n", &["add 1", "add 2"]),
+            ("add [1,\n2]\nx = 3", &["add [1,\n2]", "x = 3"]),
+            ("add 1\n\nadd [2,", &["add 1", "", "add [2,\n"]),
+            (
+                "ask who wrote this?\nDear Ada,\nyours, Bob",
+                &["ask who wrote this?\nDear Ada,\nyours, Bob"],
+            ),
+        ] {
+            assert_eq!(whole_lines(text), expected, "{text:?}");
         }
     }
 

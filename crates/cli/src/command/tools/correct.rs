@@ -23,9 +23,8 @@ use recurgent::{
 use serde_json::{Map, Value, json};
 
 use super::method_args::MethodArgs;
-use crate::command::agent::value;
 use crate::command::call::named_values;
-use crate::command::input::ArgumentReader;
+use crate::command::input::{argument_text, argument_value};
 use crate::command::settings::{StateFlags, pair};
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean, clip};
@@ -54,7 +53,8 @@ pub(super) struct ExampleCall {
 
 impl ExampleCall {
     fn read(&self) -> Result<(Role, Method, Inputs), CommandFault> {
-        let context = match self.context.as_deref().map(serde_json::from_str::<Map<_, _>>) {
+        let context = self.context.as_deref().map(argument_text).transpose()?;
+        let context = match context.as_deref().map(serde_json::from_str::<Map<_, _>>) {
             None => Map::new(),
             Some(Ok(context)) => context,
             Some(Err(error)) => {
@@ -63,10 +63,9 @@ impl ExampleCall {
                 )));
             }
         };
-        let mut reader = ArgumentReader::default();
         let inputs = Inputs {
-            args: self.args.iter().map(|arg| reader.value(arg)).collect::<Result<_, _>>()?,
-            kwargs: named_values(&self.kwargs, &mut reader)?,
+            args: self.args.iter().map(|arg| argument_value(arg)).collect::<Result<_, _>>()?,
+            kwargs: named_values(&self.kwargs)?,
             context,
         };
         Ok((Role::parse(&self.role)?, Method::parse(&self.method)?, inputs))
@@ -261,9 +260,9 @@ impl CorrectionCommands {
     pub(super) fn teach(&self, args: &TeachArgs) -> Result<Exit, CommandFault> {
         let (role, method, inputs) = args.call.read()?;
         let expected = match (&args.result.gives, &args.result.fails, &args.result.never) {
-            (Some(right), _, _) => ExpectedResult::Value(value(right)),
+            (Some(right), _, _) => ExpectedResult::Value(argument_value(right)?),
             (_, Some(code), _) => ExpectedResult::Error(code.clone()),
-            (_, _, Some(wrong)) => ExpectedResult::NotValue(value(wrong)),
+            (_, _, Some(wrong)) => ExpectedResult::NotValue(argument_value(wrong)?),
             (None, None, None) => {
                 return Err(CommandFault::usage("give one of --gives, --fails and --never"));
             }

@@ -40,6 +40,20 @@ pub(super) fn lines(older: &str, newer: &str, width: usize, paint: Paint) -> Vec
     lines
 }
 
+/// What stands above the lines of a comparison: over each of two columns, or both in one line.
+pub(super) fn heading(older: &str, newer: &str, width: usize) -> String {
+    if width >= MIN_COLUMNS_FOR_TWO {
+        format!("{}   {newer}", padded(older, half(width)))
+    } else {
+        format!("{older} | {newer}")
+    }
+}
+
+/// The columns of each of two programs.
+fn half(width: usize) -> usize {
+    width.saturating_sub(3) / 2
+}
+
 fn compared<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffLine<'a>> {
     if old == new {
         return Vec::new();
@@ -71,7 +85,7 @@ fn part<'l, 'a>(lines: &'l [&'a str], range: Range<usize>) -> &'l [&'a str] {
 
 /// As `diff --side-by-side` marks it: `|` changed, `<` removed, `>` added.
 fn side_by_side(line: &DiffLine<'_>, width: usize, paint: Paint) -> String {
-    let half = width.saturating_sub(3) / 2;
+    let half = half(width);
     let (left, mark, right) = match line {
         DiffLine::Same(old, new) => (*old, ' ', *new),
         DiffLine::Changed(old, new) => (*old, '|', *new),

@@ -328,9 +328,10 @@ fn comparison(before: &Value, version: &Value, room: Room) -> Vec<String> {
         return Vec::new();
     }
     let paint = render::paint(Stream::Output);
-    let title =
-        format!("    version {} | version {}", text(before, "version"), text(version, "version"));
-    let compared = diff::lines(&older, &newer, room.columns.saturating_sub(4), paint);
+    let name = |version: &Value| format!("version {}", text(version, "version"));
+    let width = room.columns.saturating_sub(4);
+    let title = format!("    {}", diff::heading(&name(before), &name(version), width));
+    let compared = diff::lines(&older, &newer, width, paint);
     let compared = compared.into_iter().map(|line| format!("    {line}"));
     std::iter::once(paint.in_style(Style::Faint, &title)).chain(compared).collect()
 }

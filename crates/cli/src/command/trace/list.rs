@@ -8,7 +8,8 @@ use crate::command::filter::LogFilter;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook::{self, Follower};
 use crate::render::entry::{
-    Tokens, arguments, call_name, cost, count, dollars, model_calls, seconds, source, text, time,
+    LISTED_TIME, Tokens, arguments, call_name, cost, count, dollars, model_calls, seconds, source,
+    text, time,
 };
 use crate::render::paint::Style;
 use crate::render::table::{Column, Table, TableCell, cell, plain};
@@ -41,7 +42,8 @@ impl ListArgs {
         }
         if calls.is_empty() {
             render::notice(&format!(
-                "no such call is logged in {}; `recurgent call ROLE METHOD` makes one",
+                "{} is logged in {}; `recurgent call ROLE METHOD` makes one",
+                self.filter.none_found(),
                 log.display()
             ));
             return Ok(Exit::Ok);
@@ -110,7 +112,7 @@ fn row(call: &Value, ids: &[&str]) -> Vec<TableCell> {
     let tokens = Tokens::of(call);
     let sent = if tokens == Tokens::default() { "-".to_owned() } else { tokens.to_string() };
     vec![
-        cell(Style::Faint, time(call, "%m-%d %T")),
+        cell(Style::Faint, time(call, LISTED_TIME)),
         plain(distinct_start(text(call, "call_id"), ids)),
         cell(Style::Name, format!("{}({})", call_name(call), arguments(call))),
         cell(style, status),
