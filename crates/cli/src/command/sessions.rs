@@ -181,7 +181,9 @@ impl SessionsOptions {
             Column::text("status"),
             Column::text("source").shrinks_to(12).expendable(1),
         ]);
-        rows.into_iter().for_each(|row| table.row(row));
+        for row in rows {
+            table.row(row);
+        }
         render::lines(&table.lines(render::room(Stream::Output), render::paint(Stream::Output)))
     }
 
