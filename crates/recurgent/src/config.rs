@@ -217,14 +217,12 @@ impl Config {
         let must_exist = named.is_some();
         config.file = named.or_else(usual);
         if let Some(file) = config.file.clone().filter(|file| must_exist || file.exists()) {
-            config.read_file(&file).map_err(|mut fault| {
-                if let ConfigFault::File { path, problem } = &mut fault
-                    && !path.exists()
-                {
-                    problem.push_str("; RECURGENT_CONFIG names it: correct that, or unset it");
-                }
-                fault
-            })?;
+            if must_exist && !file.exists() {
+                let problem =
+                    "it does not exist; RECURGENT_CONFIG names it: correct that, or unset it";
+                return Err(ConfigFault::File { path: file, problem: problem.to_owned() });
+            }
+            config.read_file(&file)?;
         }
         let named =
             |name: &str| variables.iter().find(|(known, text)| known == name && !text.is_empty());
