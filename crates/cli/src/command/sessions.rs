@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use lifecycle::call::StoreFault;
+use lifecycle::excerpt::counted;
 use lifecycle::request::Role;
 use recurgent::store::Owner;
 use recurgent::store::catalog::SessionSummary;
@@ -210,7 +211,8 @@ impl SessionsOptions {
         if self.flags.json {
             return render::json(&json!({ "purged": name, "records": records }));
         }
-        render::note(&format!("forgot {records} call(s) of session {}", clean(name)));
+        let calls = counted(records, "call");
+        render::note(&format!("forgot {calls} of session {}", clean(name)));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use lifecycle::excerpt::counted;
 use recurgent::store::bundle::{Bundle, ImportNote};
 use recurgent::store::layout::{self, LayoutFault};
 use recurgent::store::prelude::*;
@@ -125,11 +126,11 @@ pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result
         render::notice(&format!("left out of {what}: {why}"));
     }
     render::note(&format!(
-        "wrote {} tool(s), {} method(s), {} pattern event(s) and {} agent(s) of sessions to {}",
-        bundle.tools.len(),
-        bundle.artifacts.len(),
-        bundle.patterns.len(),
-        bundle.sessions.len(),
+        "wrote {}, {}, {} and {} of sessions to {}",
+        counted(bundle.tools.len(), "tool"),
+        counted(bundle.artifacts.len(), "method"),
+        counted(bundle.patterns.len(), "pattern event"),
+        counted(bundle.sessions.len(), "agent"),
         directory.display()
     ));
     Ok(())

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use lifecycle::excerpt::counted;
 use lifecycle::recommendation::Recommendation;
 use lifecycle::request::Role;
 use recurgent::store::bundle::{Bundle, ToolEntry};
@@ -317,12 +318,12 @@ impl ToolsOptions {
             let tools: Vec<Value> = stale.iter().map(stale_json).collect();
             return render::json(&json!({ "dry_run": !yes, "pruned": tools }));
         }
-        let count = stale.len();
-        render::notice(&match (count, yes) {
+        let count = counted(stale.len(), "tool");
+        render::notice(&match (stale.len(), yes) {
             (0, _) => "no tool has been unused for that long".to_owned(),
-            (_, true) => format!("removed {count} tool(s) with their programs"),
+            (_, true) => format!("removed {count}, and the stored programs"),
             (_, false) => format!(
-                "{count} tool(s) would go; keep a copy with `recurgent tools export DIR`, then add --yes"
+                "{count} would go; keep a copy with `recurgent tools export DIR`, then add --yes"
             ),
         });
         render::lines(&stale_lines(&stale))

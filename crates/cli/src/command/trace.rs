@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use clap::{Args, Subcommand};
+use lifecycle::excerpt::counted;
 use lifecycle::log_entry::{fill_programs, program_texts};
 use recurgent::config::Config;
 use recurgent::replay::{ReplayFault, Replayed, replay};
@@ -345,11 +346,9 @@ fn totals(calls: &[Value]) -> String {
     };
     let asked: u64 = calls.iter().map(model_calls).sum();
     format!(
-        "{} call{}, {} model call{}, {} tokens sent ({} cached), {} received{cost}",
-        calls.len(),
-        if calls.len() == 1 { "" } else { "s" },
-        asked,
-        if asked == 1 { "" } else { "s" },
+        "{}, {}, {} tokens sent ({} cached), {} received{cost}",
+        counted(calls.len(), "call"),
+        counted(asked, "model call"),
         sum("/usage/input_tokens"),
         sum("/usage/cached_tokens"),
         sum("/usage/output_tokens"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use lifecycle::excerpt::counted;
 use serde_json::{Value, json};
 
 use super::age::age;
@@ -139,8 +140,8 @@ impl UsageOptions {
         let mut notes = Vec::new();
         if total.unpriced > 0 {
             notes.push(format!(
-                "{} model call(s) are not in the cost: no price is configured for their model",
-                total.unpriced
+                "not in the cost: {}, because no price is configured for the model",
+                counted(total.unpriced, "model call")
             ));
         }
         if total.unestimated > 0 {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use lifecycle::excerpt::counted;
 use serde_json::Value;
 
 use super::paint::{Paint, Style, broken, clean, clip, columns};
@@ -257,8 +258,8 @@ fn inference_line(asked: &Value) -> String {
     let answers = match (kept, calls) {
         (_, 0) if kept == items => "kept answer".to_owned(),
         (0, 1) => String::new(),
-        (0, calls) => format!("{calls} model calls"),
-        (kept, calls) => format!("{kept} kept, {calls} model calls"),
+        (0, calls) => counted(calls, "model call"),
+        (kept, calls) => format!("{kept} kept, {}", counted(calls, "model call")),
     };
     let tokens = (sent > 0).then(|| {
         format!("{}/{} tokens", thousands(sent), thousands(count(asked, "/output_tokens")))

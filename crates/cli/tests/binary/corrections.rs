@@ -303,7 +303,7 @@ fn one_example_is_withdrawn() {
     cli.run(&withdraw).exits(1).stderr_contains("calculator.double has no example of this call");
     cli.run(&[&withdraw[..], &["--context", "{\"n\": 2}"]].concat())
         .exits(0)
-        .stderr_contains("calculator.double has 0 example(s)");
+        .stderr_contains("calculator.double has 0 examples");
 }
 
 /// What a repository pins is listed with the rest; a person's word against it is kept in the store.

@@ -34,17 +34,17 @@ fn the_last_call_is_explained_taught_rejected_and_priced() {
     let ran = cli.run_with_stdin(&["repl", "calculator"], lines);
     let shown = ran.exits(0).stdout.as_str();
     assert!(
-        shown.starts_with("5\nthe model wrote the program that answered (1 model calls"),
+        shown.starts_with("5\nthe model wrote the program that answered (1 model call,"),
         "{ran:?}"
     );
     assert!(shown.contains("  def double(x):\n      return x + 1\n"), "{ran:?}");
     assert!(shown.contains("\n8\n2 calls, 0 without a model\n2 model calls: "), "{ran:?}");
-    ran.stderr_contains("double has 1 example(s)")
+    ran.stderr_contains("double has 1 example")
         .stderr_contains("the program of double is rejected");
     let again = cli.run_with_stdin(&["repl", "calculator"], "double 5\n.why\n.cost\nx = 1\n.why\n");
     let shown = again.exits(0).stdout.as_str();
     assert!(shown.starts_with("10\na stored program answered (0 model calls"), "{again:?}");
-    assert!(shown.contains("1 calls, 1 without a model"), "{again:?}");
+    assert!(shown.contains("1 call, 1 without a model"), "{again:?}");
     assert!(shown.contains("memory answered"), "{again:?}");
     // A call that needs two model calls does not hide one that needs none.
     let repaired = cli.run_with_stdin(&["repl", "calculator"], "triple 2\ntriple 3\n.cost\n");

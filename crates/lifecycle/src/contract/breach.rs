@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::excerpt::shortened;
+use crate::excerpt::{counted, shortened};
 use crate::program::type_name;
 
 /// How many keys of an object a breach lists.
@@ -223,11 +223,6 @@ pub(super) fn described(value: &Value) -> String {
         Value::Array(items) => format!("an array of {}", counted(whole(items.len()), "item")),
         Value::Object(object) => format!("an object of {}", counted(whole(object.len()), "key")),
     }
-}
-
-pub(super) fn counted(count: u64, unit: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {unit}{plural}")
 }
 
 pub(super) fn whole(count: usize) -> u64 {

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Number, Value};
 
+use crate::excerpt::counted;
 use crate::excerpt::shortened;
 
 use super::ContractFault;
-use super::breach::{Breach, MAX_NAME, Mismatch, Path, counted, whole};
+use super::breach::{Breach, MAX_NAME, Mismatch, Path, whole};
 use super::clause::{Clause, Kind, Range, count, kind_names, number};
 use super::decimal::compare;
 

@@ -1,6 +1,7 @@
 //! What can leave this machine, and what is kept on it, by the effective settings.
 
 use lifecycle::dependency::{PackageIndex, SourceMode};
+use lifecycle::excerpt::counted;
 use lifecycle::redact::redacted_text;
 use recurgent::config::Config;
 use recurgent::grants::{ModelSees, Network};
@@ -47,9 +48,9 @@ fn sent_data(config: &Config) -> Vec<DataUse> {
     let settings = config.settings();
     let sources = |given: &[PackageIndex], public: &str| match settings.source_mode {
         SourceMode::PublicOnly => public.to_owned(),
-        SourceMode::InternalOnly => format!("{} configured source(s)", given.len()),
+        SourceMode::InternalOnly => counted(given.len(), "configured source"),
         SourceMode::InternalThenPublic => {
-            format!("{} configured source(s), then {public}", given.len())
+            format!("{}, then {public}", counted(given.len(), "configured source"))
         }
     };
     let when_asked = if settings.generate {

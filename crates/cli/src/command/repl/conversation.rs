@@ -6,6 +6,7 @@ use lifecycle::admission::Inputs;
 use lifecycle::attempt::Origin;
 use lifecycle::draft::Usage;
 use lifecycle::example::{Example, ExpectedResult};
+use lifecycle::excerpt::counted;
 use lifecycle::outcome::CallDetails;
 use lifecycle::request::Method;
 use recurgent::{Arguments, Outcome};
@@ -187,8 +188,9 @@ impl Conversation {
         runtime.programs().teach(role, &last.method, &example)?;
         let count = runtime.store().examples(role, &last.method)?.len();
         Ok(format!(
-            "{} has {count} example(s); new programs must meet them, .reject takes a wrong one out of service",
-            clean(last.method.as_str())
+            "{} has {}; new programs must meet them, .reject takes a wrong one out of service",
+            clean(last.method.as_str()),
+            counted(count, "example")
         ))
     }
 
@@ -201,10 +203,13 @@ impl Conversation {
             (_, None) => "cost unknown (no price is configured for this model)".to_owned(),
         };
         vec![
-            format!("{} calls, {} without a model", self.calls, self.without_model),
+            format!("{}, {} without a model", counted(self.calls, "call"), self.without_model),
             format!(
-                "{} model calls: {} tokens sent ({} cached), {} received, {money}",
-                self.model_calls, usage.input_tokens, usage.cached_tokens, usage.output_tokens
+                "{}: {} tokens sent ({} cached), {} received, {money}",
+                counted(self.model_calls, "model call"),
+                usage.input_tokens,
+                usage.cached_tokens,
+                usage.output_tokens
             ),
         ]
     }
@@ -212,7 +217,7 @@ impl Conversation {
 
 /// The origin of an answer, in a sentence.
 fn reason(details: &CallDetails, outcome: &Outcome) -> String {
-    let calls = details.model_calls;
+    let calls = counted(details.model_calls, "model call");
     let origin = match &details.origin {
         Some(Origin::Artifact(_)) => "a stored program answered".to_owned(),
         Some(Origin::Fresh) => "the model wrote the program that answered".to_owned(),
@@ -224,7 +229,7 @@ fn reason(details: &CallDetails, outcome: &Outcome) -> String {
     };
     let admission = details.admission.map(|it| format!("; {}", it.name().replace('_', " ")));
     let took = render::trace::duration(details.duration);
-    format!("{origin} ({calls} model calls, {took}){}", admission.unwrap_or_default())
+    format!("{origin} ({calls}, {took}){}", admission.unwrap_or_default())
 }
 
 fn program_lines(version: u32, code: &str) -> Vec<String> {

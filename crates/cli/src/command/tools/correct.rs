@@ -10,6 +10,7 @@ use clap::Args;
 use lifecycle::admission::Inputs;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::example::{Example, ExpectedResult};
+use lifecycle::excerpt::counted;
 use lifecycle::request::{Method, Role};
 use recurgent::provider::Scripted;
 use recurgent::regular_file::read_named;
@@ -175,8 +176,8 @@ impl CorrectionCommands {
             );
         }
         if report.recorded_calls > 0 {
-            let calls = report.recorded_calls;
-            render::notice(&format!("{calls} recorded call(s) of it no longer count"));
+            let calls = counted(report.recorded_calls, "recorded call");
+            render::notice(&format!("not counted any more: {calls} of it"));
         }
         if report.counter_example.is_none() {
             render::notice(&format!(
@@ -245,7 +246,10 @@ impl CorrectionCommands {
             }))?;
         } else {
             let title = clean(&format!("{role}.{method}"));
-            render::note(&format!("the example is withdrawn; {title} has {count} example(s)"));
+            render::note(&format!(
+                "the example is withdrawn; {title} has {}",
+                counted(count, "example")
+            ));
         }
         Ok(Exit::Ok)
     }
@@ -285,7 +289,10 @@ impl CorrectionCommands {
             return Ok(Exit::Ok);
         }
         let title = clean(&format!("{role}.{method}"));
-        render::note(&format!("{title} has {count} example(s); `recurgent tools test` runs them"));
+        render::note(&format!(
+            "{title} has {}; `recurgent tools test` runs them",
+            counted(count, "example")
+        ));
         for (key, call) in &missed {
             let actual = call.actual.as_ref().map(Value::to_string).unwrap_or_default();
             render::notice(&format!(
@@ -378,7 +385,7 @@ impl CorrectionCommands {
                 render::note(&format!("{title} now runs version {version}, by a person"));
                 if !report.withdrawn.is_empty() {
                     render::notice(&format!(
-                        "{} example(s) that it fails are withdrawn",
+                        "examples that it fails are withdrawn: {}",
                         report.withdrawn.len()
                     ));
                 }

@@ -6,6 +6,7 @@ use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::example::Example;
+use lifecycle::excerpt::counted;
 use lifecycle::guardrail::Cacheability;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
@@ -241,7 +242,7 @@ fn negative_numbers(connection: &Connection) -> Result<Vec<String>, SqliteFault>
         let sql = format!("SELECT count(*) FROM \"{table}\" WHERE \"{column}\" < 0");
         let count: i64 = connection.query_row(&sql, [], |row| row.get(0))?;
         if count > 0 {
-            problems.push(format!("{count} row(s) of {table} have a negative {column}"));
+            problems.push(format!("negative {column} in {} of {table}", counted(count, "row")));
         }
     }
     Ok(problems)

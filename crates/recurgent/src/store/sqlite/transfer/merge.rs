@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use lifecycle::excerpt::counted;
 use lifecycle::import_policy::{
     self, ImportSide, ImportedVersions, ProgramImport, ToolImport, UnstatedVersion,
 };
@@ -146,7 +147,7 @@ fn merge_artifact(
     let rows = rows_of(artifact, &rejected);
     match decide(transaction, artifact, &rejected)? {
         ProgramImport::Added => {
-            merged.take(&what, &format!("{} version(s)", rows.kept.len()));
+            merged.take(&what, &counted(rows.kept.len(), "version"));
         }
         ProgramImport::Follows => merged.take(&what, "it follows on the program that ran here"),
         ProgramImport::Same => {
@@ -352,6 +353,6 @@ fn merge_patterns(
         let row = params![role, sequence, event.method_name, mark, Json(event)];
         run(transaction, PUT_PATTERN, row)?;
     }
-    merged.take(&what, &format!("{} event(s)", events.len()));
+    merged.take(&what, &counted(events.len(), "event"));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::excerpt::counted;
 use lifecycle::import_policy::{self, SessionImport, SessionSide};
 use lifecycle::request::Role;
 use rusqlite::{Connection, params};
@@ -123,7 +124,7 @@ pub(super) fn merge(
     match import_policy::session(side(offered, &offered_calls), known, floor) {
         SessionImport::Added(version) => {
             let (keys, calls) = (offered.memory.len(), offered.history.len());
-            merged.take(&what, &format!("{keys} memory key(s), {calls} call(s)"));
+            merged.take(&what, &format!("{}, {}", counted(keys, "memory key"), counted(calls, "call")));
             return put(transaction, offered, version);
         }
         SessionImport::Follows(version) => {
