@@ -10,6 +10,7 @@ mod serve;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use lifecycle::excerpt::counted;
 use recurgent::config::Config;
 use recurgent::models::{InstalledModel, KnownModel, ModelFolder, ModelOptions, RemovalFault};
 use recurgent::provider::ProviderFault;
@@ -187,10 +188,11 @@ impl ModelCommand {
             render::json(&json!({"status": "ok", "engine": engine}))?;
             return Ok(Exit::Ok);
         }
-        render::text(&match &status {
+        let line = match &status {
             Some(status) => status_line(status),
             None => "the engine does not run; a call that needs it starts it".to_owned(),
-        })?;
+        };
+        render::lines(&[line])?;
         Ok(Exit::Ok)
     }
 
@@ -261,14 +263,14 @@ fn status_json(status: &EngineStatus) -> Value {
 
 fn status_line(status: &EngineStatus) -> String {
     let model = match &status.model {
-        Some(path) => format!("has loaded {}", path.display()),
+        Some(path) => format!("has loaded {}", clean(&path.display().to_string())),
         None => "has loaded no model".to_owned(),
     };
     format!(
-        "the engine (process {}) {model}, takes {}, answered {} requests in {} s, {} under way",
+        "the engine (process {}) {model}, takes {}, answered {} in {} s, {} under way",
         status.pid,
         render::size(status.memory_bytes),
-        status.answered,
+        counted(status.answered, "request"),
         status.running_seconds,
         status.requests
     )

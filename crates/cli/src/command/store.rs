@@ -90,7 +90,7 @@ impl StoreOptions {
             return Ok(exit);
         }
         if problems.is_empty() {
-            render::text(&format!("{} is whole", path.display()))?;
+            render::lines(&[format!("{} is whole", clean(&path.display().to_string()))])?;
         } else {
             let room = render::room(Stream::Output);
             let rows = problems.iter().flat_map(|problem| render::beside("", 0, problem, room));
