@@ -18,7 +18,7 @@ fn serde_types_of_an_embedding_program_keep_working() {
     // The versions of the workspace, so that nothing has to be fetched.
     let lock = library.join("../../Cargo.lock");
     fs::copy(lock, folder.path().join("Cargo.lock")).unwrap();
-    // The target folder of this test, so that compiled dependencies are used again.
+    // The target folder of this test, so that what both need for building is compiled once.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let built = Command::new(env!("CARGO"))
         .args(["run", "--offline", "--quiet", "--manifest-path"])

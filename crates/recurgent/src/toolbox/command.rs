@@ -25,7 +25,7 @@ const MAX_REPORT_BYTES: usize = 640;
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time for the last output of a command that has ended.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// What is sent to a command as one JSON object.
 const ALL_AS_JSON: &str = "json";
 
