@@ -23,7 +23,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
 /// assert_eq!(counted(1, "call"), "1 call");
 /// assert_eq!(counted(2_u64, "call"), "2 calls");
 /// ```
-pub fn counted<N: Display + PartialEq + From<u8>>(count: N, unit: &str) -> String {
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, unit: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {unit}{plural}")
 }
