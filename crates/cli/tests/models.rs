@@ -131,8 +131,8 @@ fn the_doctor_says_which_service_would_be_asked_and_why() {
     check(
         &["--base-url", "http://127.0.0.1:1/v1", "--model", "m"],
         &[],
-        "ok",
-        &["compatible: m at http://127.0.0.1:1/v1, key: none"],
+        "warn",
+        &["compatible: m at http://127.0.0.1:1/v1, key: none", "nothing answers there"],
     );
     let unknown = run(home.path(), &["doctor", "--provider", "opnai"], &[]);
     assert_eq!(unknown.status.code(), Some(2));

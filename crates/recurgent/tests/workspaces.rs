@@ -238,7 +238,7 @@ fn with_namespaces_the_version_is_a_layer() {
             return; // there are no namespaces here
         }
         fixture.write(
-            "clerk.gather",
+            "clerk.look",
             "import os\nhere = [line for line in open('/proc/self/mountinfo') if f' {os.getcwd()} ' in line]\nresult = [line.split(' - ')[1].split()[0] for line in here]",
             "here = File.readlines('/proc/self/mountinfo').select { |line| line.include?(\" #{Dir.pwd} \") }\nhere.map { |line| line.split(' - ')[1].split[0] }",
         );

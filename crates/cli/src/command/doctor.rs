@@ -90,7 +90,7 @@ impl DoctorOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let checks = match self.settings.config() {
             Ok(config) => {
-                let mut checks = examine(&config);
+                let mut checks = examine(&config, self.live);
                 checks.extend(self.live.then(|| live(&config)));
                 checks
             }
@@ -103,12 +103,12 @@ impl DoctorOptions {
 
 /// Shows what a configuration leads to.
 pub(super) fn report(config: &Config) -> Result<Exit, CommandFault> {
-    show(&examine(config), false)
+    show(&examine(config, false), false)
 }
 
 /// Which model a configuration leads to, in words.
 pub(super) fn provider_found(config: &Config) -> String {
-    provider(config).found
+    provider(config, false).found
 }
 
 fn show(checks: &[Check], as_json_object: bool) -> Result<Exit, CommandFault> {
@@ -155,8 +155,9 @@ fn failing(name: &'static str, exit: Exit, found: impl Into<String>) -> Check {
     Check { name, state: State::Fail(exit), found: found.into() }
 }
 
-fn examine(config: &Config) -> Vec<Check> {
-    let mut checks = vec![config_file(config), store(config), log(config), provider(config)];
+fn examine(config: &Config, live: bool) -> Vec<Check> {
+    let provider = provider(config, live);
+    let mut checks = vec![config_file(config), store(config), log(config), provider];
     match Workers::start(&config.worker_options()) {
         Ok(workers) => {
             let wanted = config.agent_options().language;
@@ -242,7 +243,8 @@ fn appendable(path: &Path) -> io::Result<()> {
     fs::remove_file(probe)
 }
 
-fn provider(config: &Config) -> Check {
+/// What would be asked. `live`: the model is asked in any case, so nothing else tries its address.
+fn provider(config: &Config, live: bool) -> Check {
     let source = config.entries().find(|(key, ..)| key.name == "provider");
     let set_by = source.map_or(&SettingOrigin::Default, |(_, _, source)| source);
     let options = match config.provider_options() {
@@ -259,7 +261,7 @@ fn provider(config: &Config) -> Check {
         Ok(ProviderChoice::Replay(file)) => {
             ok("provider", format!("replay:{} (set by: {set_by})", file.display()))
         }
-        Ok(ProviderChoice::Service(service)) => service_check(&service),
+        Ok(ProviderChoice::Service(service)) => service_check(&service, live),
         Ok(ProviderChoice::Embedded(_)) if !has_engine(config) => {
             failing("provider", Exit::Setup, no_engine().message)
         }
@@ -278,7 +280,7 @@ fn provider(config: &Config) -> Check {
     }
 }
 
-fn service_check(service: &Service) -> Check {
+fn service_check(service: &Service, live: bool) -> Check {
     let key = service.key_source.as_deref();
     let found = format!(
         "{}: {} at {}, key: {} ({})",
@@ -289,7 +291,7 @@ fn service_check(service: &Service) -> Check {
         service.why
     );
     match (key, service.wire.key_variable) {
-        _ if service.base_url.is_silent() => warning(
+        _ if !live && service.base_url.is_silent() => warning(
             "provider",
             format!("{found}; nothing answers there: start the server, or correct base_url"),
         ),
